@@ -21,15 +21,15 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::readable::readable;
 
-/// A timer is set to go off early by the time that is left divided by this: a clock that is slow by that much is not late.
+/// Timers are set to fire early by the remaining time divided by this, so that a clock slow by that much is not late.
 const EARLY: u32 = 10;
-/// A time so short that a slow timer's lateness does not matter.
+/// Remaining times up to this long are not shortened: the lateness of a slow timer does not matter there.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// The clocks as they were when this program first read them.
 static ORIGIN: OnceLock<Reading> = OnceLock::new();
 
-/// What the kernel's clocks show.
+/// A reading of the kernel's clocks.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     raw: Duration,
@@ -38,23 +38,23 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads the clocks; none without `CLOCK_BOOTTIME`.
+    /// Reads the clocks; `None` without `CLOCK_BOOTTIME`.
     fn take() -> Option<Self> {
         let read = |clock| clock_gettime(clock).map(Duration::from);
-        // In this order a pause between two of them only makes it a later moment of this call, and not one before or
-        // after it.
+        // In this order, a pause between two reads only makes the result a later moment within this call, never one
+        // outside it.
         let raw = read(ClockId::CLOCK_MONOTONIC_RAW);
         let monotonic = read(ClockId::CLOCK_MONOTONIC).ok()?;
         let boot = read(ClockId::CLOCK_BOOTTIME).ok()?;
         Some(Self { raw: raw.unwrap_or(monotonic), monotonic, boot })
     }
 
-    /// The time that no one slews, suspends included.
+    /// Returns the time that no one slews, suspends included.
     fn steady(&self) -> Duration {
         (self.raw + self.boot).saturating_sub(self.monotonic)
     }
 
-    /// Our time, counted from `origin`.
+    /// Returns this program's time, counted from `origin`.
     fn instant(&self, origin: &Self) -> Instant {
         let steady = self.steady().saturating_sub(origin.steady());
         let boot = self.boot.saturating_sub(origin.boot);
@@ -67,26 +67,26 @@ impl Reading {
 pub(crate) struct Instant(Duration);
 
 impl Instant {
-    /// Now. A kernel without `CLOCK_BOOTTIME` (before 2.6.39) cannot run this program at all, so a failure reads as
-    /// the end of time: every deadline has passed.
+    /// Returns the current instant. A kernel without `CLOCK_BOOTTIME` (before 2.6.39) cannot run this program at all,
+    /// so a failure reads as the end of time: every deadline has passed.
     #[must_use]
     pub(crate) fn now() -> Self {
         Reading::take().map_or(Self(Duration::MAX), |now| now.instant(ORIGIN.get_or_init(|| now)))
     }
 
-    /// The instant `nanos` nanoseconds after the machine started.
+    /// Returns the instant `nanos` nanoseconds after the machine started.
     #[must_use]
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         Self(Duration::from_nanos(nanos))
     }
 
-    /// Nanoseconds since the machine started (enough for 584 years).
+    /// Returns the nanoseconds since the machine started (enough for 584 years).
     #[must_use]
     pub(crate) fn as_nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -109,7 +109,7 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// Microseconds since 1970 by the wall clock: the time part of a file lock's token, never of a lease.
+/// Returns microseconds since 1970 by the wall clock: the time part of a file lock's token, never of a lease.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub(crate) fn wall_micros() -> u64 {
@@ -117,38 +117,38 @@ pub(crate) fn wall_micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since 1970 by the wall clock: for what people are shown, never for a lease.
+/// Returns milliseconds since 1970 by the wall clock: for display, never for a lease.
 #[must_use]
 pub(crate) fn wall_millis() -> u64 {
     wall_micros() / 1000
 }
 
-/// How long ago this machine started, suspends included, by the kernel's own clock: the same for all processes, which
-/// [`Instant`] is not.
+/// Returns the time since this machine started, suspends included, by the kernel's own clock: the same for all
+/// processes, unlike [`Instant`].
 #[must_use]
 pub(crate) fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
-/// How long this thread has been on a processor. Unlike the time that has passed, it does not grow while others are.
+/// Returns the processor time of this thread. Unlike elapsed time, it does not grow while other threads run.
 #[must_use]
 pub(crate) fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-/// A kernel timer that can be waited for, and is readable shortly before its instant or when that has come: the kernel
-/// counts by `CLOCK_BOOTTIME`, which may be slow. Whoever waits looks at [`Instant::now`] then, and sets it again.
+/// A kernel timer that can be awaited. It becomes readable at its instant or shortly before it, because the kernel
+/// counts by `CLOCK_BOOTTIME`, which may be slow. The waiter then checks [`Instant::now`] and sets it again.
 #[derive(Debug)]
 pub(crate) struct Alarm(TimerFd);
 
 impl Alarm {
-    /// An alarm that is not set. Fails when the process may open no more descriptors.
+    /// Makes an alarm that is not set. Fails if the process may open no more descriptors.
     pub(crate) fn new() -> nix::Result<Self> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         TimerFd::new(TimerClock::CLOCK_BOOTTIME, flags).map(Self)
     }
 
-    /// Sets it for `at`, to go off at once when that has passed; `None` turns it off.
+    /// Sets it for `at`, to go off at once if that has passed; `None` turns it off.
     pub(crate) fn set(&self, at: Option<Instant>) {
         // The only errors are those of an invalid time, which a clamped `Duration` cannot be. A zero time would turn
         // the alarm off, hence the floor of 1 ns.
@@ -167,7 +167,7 @@ impl Alarm {
     }
 }
 
-/// For how long a timer is set when `left` is left: a little less, see [`EARLY`].
+/// Returns the time to set a timer to when `left` remains: a little less, see [`EARLY`].
 fn timed(left: Duration) -> Duration {
     if left > SHORT { left.saturating_sub(left / EARLY) } else { left }
 }
@@ -211,17 +211,17 @@ pub(crate) async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
 }
 
-/// Runs `work` for `length` at most, by tokio's clock as [`pause`] does; then it is dropped. For what no lease depends on.
+/// Runs `work` for at most `length`, by tokio's clock like [`pause`], then drops it. Only where no lease depends on it.
 #[expect(clippy::disallowed_methods, reason = "no lease depends on such a time-out")]
 pub(crate) async fn within<T>(length: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
     tokio::time::timeout(length, work).await.map_err(|_| Elapsed)
 }
 
-/// The answer to "did it finish in time": it did not.
+/// The error of a time-out.
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 
-/// Runs `work` until it is done or `at` has come; then it is dropped.
+/// Runs `work` until it is done or `at` has come, then drops it.
 pub(crate) async fn before<T>(at: Instant, work: impl Future<Output = T>) -> Result<T, Elapsed> {
     tokio::select! {
         biased;

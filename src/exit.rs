@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::report::event::Event;
 
-/// How dlock ends.
+/// The end of dlock: an exit code or a signal, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Success, without a command to run.
@@ -17,8 +17,8 @@ pub enum Exit {
     Command(u8),
     /// The command was ended by this signal, or dlock got the signal while it waited: dlock ends by the same signal.
     Signal(i32),
-    /// The lock was not acquired: it was held, the wait ran out, or nothing was left to do in the period. The user chooses the
-    /// code.
+    /// The lock was not acquired: it was held, the wait ran out, or nothing was left to do in the period. The user
+    /// chooses the code.
     NotAcquired(u8),
     /// The lock was lost while the command ran.
     Lost,
@@ -78,14 +78,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why dlock ends without success: the exit and the message.
+/// A failure of dlock: the exit and the message.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// The exit.
+    /// The exit of dlock.
     pub exit: Exit,
     /// The message. `None` with `-q`, where the exit code says enough.
     pub event: Option<Box<Event>>,
-    /// Whether the message is only for the journal (`-q`).
+    /// `true` if the message is only for the journal (`-q`).
     pub is_quiet: bool,
 }
 
@@ -108,7 +108,7 @@ impl Failure {
         Self { is_quiet: true, ..Self::new(exit, event) }
     }
 
-    /// The message for people.
+    /// Returns the message to show, if there is one.
     #[must_use]
     pub(crate) fn message(&self) -> Option<&Event> {
         self.event.as_deref().filter(|_| !self.is_quiet)

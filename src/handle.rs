@@ -16,13 +16,13 @@ use sha2::{Digest, Sha256};
 use crate::holder::Owner;
 use crate::key::{Key, Namespace};
 
-/// How every handle of this version begins.
+/// The beginning of every handle of this version.
 const PREFIX: &str = "dlock1_";
 /// The longest handle, in bytes.
 pub(crate) const MAX_HANDLE: usize = 2048;
 /// The longest lease of a handle.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// Fencing tokens are smaller.
+/// The exclusive upper limit of fencing tokens.
 const TOKEN_LIMIT: u64 = 1 << 53;
 
 /// A lock that is held by its handle.
@@ -38,23 +38,23 @@ pub(crate) struct Handle {
     pub owner: Owner,
     /// The fencing token.
     pub token: u64,
-    /// The length of lease that was granted.
+    /// The length of the granted lease.
     pub ttl: Duration,
-    /// The number of the attempt that was granted, where the service counts attempts.
+    /// The number of the granted attempt, if the service counts attempts.
     pub attempt: Option<u64>,
-    /// The process that keeps the lock; none where nothing renews it.
+    /// The process that keeps the lock; `None` if nothing renews it.
     pub keeper: Option<Keeper>,
 }
 
 impl Handle {
-    /// How long the lock lasts at most if nobody renews it by this handle; `None` where its keeper renews it.
+    /// Returns the longest time that the lock lasts if nobody renews it by this handle; `None` if its keeper renews it.
     #[must_use]
     pub(crate) fn lasts(&self) -> Option<Duration> {
         self.keeper.is_none().then_some(self.ttl)
     }
 }
 
-/// The process that keeps a lock while another one lives, with what tells it apart from every other process.
+/// The process that keeps a lock while another one lives, with all that tells it apart from other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keeper {
     /// The host's name, for people.
@@ -69,12 +69,12 @@ pub(crate) struct Keeper {
     /// The process id there.
     #[serde(rename = "p")]
     pub pid: i32,
-    /// When it was started, in clock ticks after boot.
+    /// Its start, in clock ticks after boot.
     #[serde(rename = "s")]
     pub start: u64,
 }
 
-/// A handle as its JSON has it; the order of the fields is part of the format.
+/// A handle as in its JSON; the order of the fields is part of the format.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fields {
     #[serde(rename = "b")]
@@ -98,7 +98,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// The checksum of the fields before it: 8 hexadecimal digits.
+    /// Fills in the checksum of the fields before it: 8 hexadecimal digits.
     fn summed(mut self) -> Self {
         self.sum.clear();
         let digest = Sha256::digest(self.json());
@@ -113,7 +113,7 @@ impl Fields {
 }
 
 impl Handle {
-    /// Reads a handle. The error says what is wrong with it, and does not repeat it.
+    /// Reads a handle. The error says what is wrong with it, but does not repeat it.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("it is empty: did dlock acquire succeed?".to_owned());
@@ -149,7 +149,7 @@ impl Handle {
         })
     }
 
-    /// The handle as one word: letters, digits, `-` and `_`.
+    /// Returns the handle as one word: letters, digits, `-` and `_`.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let fields = Fields {
@@ -166,7 +166,7 @@ impl Handle {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(fields.summed().json()))
     }
 
-    /// Whether every handle for this lock is short enough, whatever its numbers are.
+    /// Returns `true` if every handle for this lock is short enough, whatever its numbers are.
     #[must_use]
     pub(crate) fn fits(&self) -> bool {
         let longest = Self { token: TOKEN_LIMIT - 1, ttl: MAX_TTL * 2, attempt: Some(u64::MAX), ..self.clone() };
@@ -174,7 +174,7 @@ impl Handle {
     }
 }
 
-/// What is wrong with a word that does not begin as a handle of this version does.
+/// Describes the fault of a word that does not begin like a handle of this version.
 fn not_a_handle(text: &str) -> String {
     let version = text.strip_prefix("dlock").and_then(|rest| rest.split_once('_')).map(|(version, _)| version);
     let is_newer = version.is_some_and(|version| {

@@ -5,75 +5,75 @@ What tells processes on this host apart, for people and for other processes: boo
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The inode of the PID namespace in which the system was started, by the kernel's own definition: from there all processes
-/// can be seen.
+/// The inode of the PID namespace in which the system was started, as the kernel defines it: all processes can be seen
+/// from there.
 const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// The first 8 hexadecimal digits of the kernel's id of the current boot, which no two hosts share; none where it does not
-/// tell.
+/// Returns the first 8 hexadecimal digits of the kernel's id of the current boot, which no two hosts share; `None` if
+/// it cannot be read.
 #[must_use]
 pub(crate) fn boot() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     id.get(..8).filter(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned)
 }
 
-/// The host's name.
+/// Returns the host's name.
 #[must_use]
 pub(crate) fn host() -> String {
     nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The inode of this process's PID namespace.
+/// Returns the inode of this process's PID namespace.
 #[must_use]
 pub(crate) fn namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
-/// Whether the processes of all PID namespaces can be seen from here.
+/// Returns `true` if the processes of all PID namespaces can be seen from here.
 #[must_use]
 pub(crate) fn sees_all() -> bool {
     namespace() == Some(FIRST_NAMESPACE)
 }
 
-/// When the process was started, in clock ticks after boot; none when there is no such process, or it is hidden.
+/// Returns the start of the process, in clock ticks after boot; `None` if there is no such process, or it is hidden.
 #[must_use]
 pub(crate) fn start_of(pid: i32) -> Option<u64> {
     stat_of(pid)?.1.parse().ok()
 }
 
-/// Whether the process that has `pid` was started at that time, and has not ended.
+/// Returns `true` if the process `pid` has this start and has not ended.
 #[must_use]
 pub(crate) fn is_there(pid: i32, start: u64) -> bool {
-    // One that has ended stays until its parent has asked for its exit code.
+    // A process that has ended stays until its parent has asked for its exit code.
     stat_of(pid).is_some_and(|(state, at)| at.parse() == Ok(start) && !matches!(state.as_str(), "Z" | "X"))
 }
 
-/// The state of the process, and when it was started.
+/// Returns the state and the start of the process.
 fn stat_of(pid: i32) -> Option<(String, String)> {
     let fields = fields_of(pid)?;
     Some((fields.first()?.clone(), fields.get(19)?.clone()))
 }
 
-/// What the kernel says of the process after its name, see `proc_pid_stat(5)`: the first one is the third there.
+/// Returns the kernel's fields about the process after its name; the first is the third in `proc_pid_stat(5)`.
 fn fields_of(pid: i32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may have any characters.
     Some(stat.rsplit_once(") ")?.1.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The process that started this one, or has taken it over; none where that cannot be seen.
+/// Returns the parent of the process, which has started or adopted it; `None` if it cannot be seen.
 #[must_use]
 pub(crate) fn parent_of(pid: i32) -> Option<i32> {
     fields_of(pid)?.get(1)?.parse().ok().filter(|parent| *parent > 0)
 }
 
-/// The arguments with which the process's program was started, each of them ended by a NUL.
+/// Returns the arguments with which the process's program was started, each of them ended by a NUL.
 #[must_use]
 pub(crate) fn arguments_of(pid: i32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
-/// Whether the process was forked by `parent` and has started no other program since, as a subshell has.
+/// Returns `true` if the process was forked by `parent` and has started no other program since, like a subshell.
 #[must_use]
 pub(crate) fn is_copy_of(pid: i32, parent: i32) -> bool {
     // Each start of a program puts its stack, arguments and environment elsewhere; a copy has them in the same place.
@@ -84,14 +84,14 @@ pub(crate) fn is_copy_of(pid: i32, parent: i32) -> bool {
     image(pid).is_some_and(|own| image(parent) == Some(own))
 }
 
-/// The name of the process's program, of which the kernel keeps the first 15 bytes; empty when there is no such process.
+/// Returns the first 15 bytes of the name of the process's program; empty if there is no such process.
 #[must_use]
 pub(crate) fn program_of(pid: i32) -> String {
     let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
 }
 
-/// The numbers that the process has in its PID namespace and in those around it.
+/// Returns the ids of the process in its own PID namespace and in the outer ones.
 #[must_use]
 pub(crate) fn numbers_of(pid: i32) -> Vec<i32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -99,14 +99,14 @@ pub(crate) fn numbers_of(pid: i32) -> Vec<i32> {
     numbers.split_whitespace().filter_map(|number| number.parse().ok()).chain([pid]).collect()
 }
 
-/// The name of the user whose process it is.
+/// Returns the name of the user who owns the process.
 #[must_use]
 pub(crate) fn user_of(pid: i32) -> Option<String> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|process| user_name(process.uid()))
 }
 
-/// The user's name in `/etc/passwd`, or else the number. The system's other user databases may ask a server, which may not
-/// answer.
+/// Returns the user's name in `/etc/passwd`, or else the number. The system's other user databases may ask a server,
+/// which may not answer.
 #[must_use]
 pub(crate) fn user_name(id: u32) -> String {
     let (id, users) = (id.to_string(), fs::read_to_string("/etc/passwd").unwrap_or_default());

@@ -19,20 +19,20 @@ use crate::lock::admission::Mode;
 pub(crate) use crate::printable::moment;
 use crate::printable::{MAX_SHOWN, shown};
 
-/// How long [`About::rest`] may be: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
+/// The maximum length of [`About::rest`]: with the owner's id, the token and the time it stays within [`MAX_SHOWN`].
 const MAX_REST: usize = MAX_SHOWN - 256;
 
-/// What is appended to the name of a locked file that is not dlock's own, for the file beside it that has what the holder
+/// The suffix of the side file beside a locked file that is not dlock's own; the side file has what the holder
 /// publishes.
 pub(crate) const BESIDE: &str = ".dlock";
 
-/// The first bytes of every lock file that dlock has written. What holders publish follows, each in a line of its own.
+/// The first bytes of every lock file that dlock has written. The holders' texts follow, each on its own line.
 pub(crate) const LOCK_FILE: &str = "dlock:1 ";
 
-/// How the text of a holder begins that does not use its lock any more.
+/// The beginning of the text of a holder that no longer uses its lock.
 const DONE: &str = "{\"v\":1,\"done\":true,";
 
-/// The published `text`, as it is when its holder does not use the lock any more.
+/// Returns the published `text` as it is when its holder no longer uses the lock.
 #[must_use]
 pub(crate) fn finished(text: &str) -> String {
     text.replacen("{\"v\":1,", DONE, 1)
@@ -43,28 +43,28 @@ pub(crate) fn finished(text: &str) -> String {
 pub(crate) struct Owner(String);
 
 impl Owner {
-    /// A new id. Fails where the kernel gives no random numbers.
+    /// Makes a new id. Fails if the kernel gives no random numbers.
     pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
         Ok(Self(format!("{:032x}", u128::from_ne_bytes(bytes))))
     }
 
-    /// The id that this text is: 32 hexadecimal digits, as [`Owner::random`] makes them; none where it is no id.
+    /// Reads an id: 32 hexadecimal digits, as [`Owner::random`] makes them; `None` if the text is no id.
     #[must_use]
     pub(crate) fn read(text: &str) -> Option<Self> {
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         (text.len() == 32 && text.bytes().all(is_digit)).then(|| Self(text.to_owned()))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// How the published text of this owner begins, under a claim that holds the lock for `min_hold` at least; no other
-    /// owner's does.
+    /// Returns the beginning of the published text of this owner, under a claim that holds the lock for at least
+    /// `min_hold`; no other owner's text begins like that.
     #[must_use]
     pub(crate) fn prefix(&self, min_hold: Duration) -> String {
         let hold = if min_hold.is_zero() { String::new() } else { format!("\"hold\":{},", min_hold.as_millis()) };
@@ -72,7 +72,7 @@ impl Owner {
     }
 }
 
-/// What a holder publishes about itself, without what the grant adds (token, time).
+/// The properties that a holder publishes, without those that the grant adds (token, time).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct About {
@@ -84,40 +84,40 @@ pub(crate) struct About {
     pub pid: i32,
     /// The program's name, never its arguments.
     pub program: String,
-    /// The lease in milliseconds; none for a lock without one.
+    /// The lease in milliseconds; `None` for a lock without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
-    /// How many milliseconds of it the command does not count on (`--lock-delay`); none for a lease without such a part.
+    /// The part of it that the command does not count on (`--lock-delay`), in milliseconds; `None` without such a part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<u64>,
-    /// `--reason`.
+    /// The text of `--reason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The CI job's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// The beginning of the kernel's id of the boot: with the next two it says which process this is.
+    /// The beginning of the kernel's id of the boot: together with the next two fields it identifies the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
     /// The inode of the PID namespace in which `pid` counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ns: Option<u64>,
-    /// When the process was started, in clock ticks after the boot.
+    /// The start of the process, in clock ticks after the boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<u64>,
-    /// How many milliseconds it gives its command to end.
+    /// The time that it gives its command to end, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kill_after: Option<u64>,
-    /// Whether it heeds [requests](crate::holder::ask) to stop.
+    /// `true` if it honors [requests](crate::holder::ask) to stop.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stop: bool,
-    /// Whether the lock is held by its handle alone: the process that took it has ended.
+    /// `true` if the lock is held by its handle alone: the process that took it has ended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub handle: bool,
 }
 
 impl About {
-    /// Shortened until it can be read back as a whole: readers look at [`MAX_SHOWN`] bytes, and cannot find the owner
+    /// Shortens it until it can be read back as a whole: readers look at [`MAX_SHOWN`] bytes, and cannot find the owner
     /// in a truncated text.
     #[must_use]
     pub(crate) fn fitted(mut self) -> Self {
@@ -139,13 +139,13 @@ impl About {
         self
     }
 
-    /// The process that holds the lock, in words.
+    /// Returns the process that holds the lock, in words.
     #[must_use]
     pub(crate) fn process(&self) -> String {
         if self.handle { "taken by dlock acquire".to_owned() } else { format!("pid {}", self.pid) }
     }
 
-    /// The published text after [`Owner::prefix`] and after what the grant adds: the rest of the JSON object.
+    /// Returns the published text after [`Owner::prefix`] and after what the grant adds: the rest of the JSON object.
     #[must_use]
     pub(crate) fn rest(&self) -> String {
         // A struct of texts and numbers always serializes; its first byte is the brace that the prefix has.
@@ -164,24 +164,24 @@ pub(crate) struct Published {
     pub id: String,
     /// The fencing token.
     pub token: Option<u64>,
-    /// How it holds the lock, by [the mode's name](crate::lock::admission::Mode::name); exclusively if it does not say.
+    /// The [name](crate::lock::admission::Mode::name) of the mode in which it holds the lock; exclusive if missing.
     pub mode: Option<String>,
     /// The number of its slot.
     pub slot: Option<u32>,
-    /// When the lock was granted, in milliseconds since 1970.
+    /// The time of the grant, in milliseconds since 1970.
     pub since: Option<u64>,
-    /// For how many milliseconds it is held at least (`--min-hold`).
+    /// The least time for which it is held (`--min-hold`), in milliseconds.
     pub hold: Option<u64>,
-    /// Until when it stays taken at least (`--min-hold`), in milliseconds since 1970.
+    /// The time until which it stays taken at least (`--min-hold`), in milliseconds since 1970.
     pub until: Option<u64>,
-    /// Whether its holder has finished, and it is only kept until then.
+    /// `true` if its holder has finished, and it is only kept until then.
     pub done: bool,
-    /// What the holder publishes about itself.
+    /// The properties that the holder publishes.
     #[serde(flatten)]
     pub about: About,
 }
 
-/// Who holds a lock, as far as can be told.
+/// The holder of a lock, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A dlock.
@@ -199,20 +199,20 @@ pub(crate) enum Holder {
 }
 
 impl Published {
-    /// How it holds the lock; none where a newer dlock has a mode that this one does not know.
+    /// Returns the mode in which it holds the lock; `None` for a mode of a newer dlock that this one does not know.
     #[must_use]
     pub(crate) fn mode(&self) -> Option<Mode> {
         self.mode.as_deref().map_or(Some(Mode::Exclusive), Mode::read)
     }
 
-    /// How long its command may count on the lock from a renewal on; none for a lock without a lease.
+    /// Returns the time for which its command may count on the lock after a renewal; `None` for a lock without a lease.
     #[must_use]
     pub(crate) fn lease(&self) -> Option<Duration> {
         let left = self.about.ttl?.saturating_sub(self.about.delay.unwrap_or_default());
         Some(Duration::from_millis(left))
     }
 
-    /// Until when the lock stays taken at least, in milliseconds since 1970; none without a minimum hold.
+    /// Returns the earliest end of the hold, in milliseconds since 1970; `None` without a minimum hold.
     #[must_use]
     pub(crate) fn kept_until(&self) -> Option<u64> {
         self.until.or_else(|| Some(self.since?.saturating_add(self.hold?)))
@@ -229,7 +229,7 @@ impl Holder {
         }
     }
 
-    /// This holder as one that has finished: it does not use the lock any more, which only stays taken.
+    /// Returns this holder as one that has finished: it no longer uses the lock, which only stays taken.
     #[must_use]
     pub(crate) fn finished(mut self) -> Self {
         if let Self::Dlock(published) = &mut self {
@@ -238,7 +238,7 @@ impl Holder {
         self
     }
 
-    /// The owner's id, when it is a dlock.
+    /// Returns the owner's id, if it is a dlock.
     #[must_use]
     pub(crate) fn id(&self) -> Option<&str> {
         match self {
@@ -247,14 +247,14 @@ impl Holder {
         }
     }
 
-    /// The holder in words: `held by …`, safe for a terminal and at most 4 KiB long. `now` is the time in
-    /// milliseconds since 1970 by the clock that granted the lock.
+    /// Describes the holder: `held by …`, safe for a terminal and at most 4 KiB long. `now` is the time in milliseconds
+    /// since 1970 by the clock that granted the lock.
     #[must_use]
     pub(crate) fn describe(&self, now: u64) -> String {
         self.told("held by ", now)
     }
 
-    /// The holder in words, as [`describe`](Self::describe) has it, and how it holds the lock together with `beside` others:
+    /// Describes the holder like [`describe`](Self::describe), and how it holds the lock together with `beside` others:
     /// `held by 3 readers, among them …`.
     #[must_use]
     pub(crate) fn describe_with(&self, beside: u64, now: u64) -> String {
@@ -264,7 +264,7 @@ impl Holder {
         }
     }
 
-    /// Who it is, in a few words and safe for a terminal: a dlock with its process, and nothing of its hold.
+    /// Returns its name in a few words, safe for a terminal: a dlock with its process, without its hold.
     #[must_use]
     pub(crate) fn name(&self) -> String {
         let about = |published: &Published| Published {
@@ -278,7 +278,7 @@ impl Holder {
         shown(line.as_bytes()).to_string()
     }
 
-    /// The holder in words; those about a dlock begin with `held`.
+    /// Describes the holder in words; those about a dlock begin with `held`.
     fn told(&self, held: &str, now: u64) -> String {
         let line = match self {
             Self::Dlock(published) => describe(published, held, now),
@@ -293,8 +293,8 @@ impl Holder {
     }
 }
 
-/// How the words about a lock begin that `beside` others hold in this mode together with the holder who is named next. The
-/// mode may be unknown.
+/// Returns the beginning of the words about a lock that `beside` others hold in this mode together with the holder who
+/// is named next. The mode may be unknown.
 fn held(mode: Option<Mode>, beside: u64) -> String {
     let holders = beside.saturating_add(1);
     match mode {
@@ -310,7 +310,7 @@ fn held(mode: Option<Mode>, beside: u64) -> String {
     }
 }
 
-/// A dlock that holds a lock in words, which begin with `held`.
+/// Describes a dlock that holds a lock, in words that begin with `held`.
 fn describe(published: &Published, held: &str, now: u64) -> String {
     let about = &published.about;
     let text = |text: &str| shown(text.as_bytes()).to_string();
@@ -319,7 +319,7 @@ fn describe(published: &Published, held: &str, now: u64) -> String {
         let _ = write!(line, " ({})", text(&about.program));
     }
     let seconds = |millis: u64| humantime::format_duration(Duration::from_secs(millis / 1000));
-    // By a clock that is not known, nothing is left of it or over.
+    // The time that is left is only known by a known clock.
     let kept = published.kept_until().filter(|&until| now > 0 && until > now);
     if published.done {
         line.push_str(", finished");

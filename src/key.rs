@@ -18,7 +18,7 @@ const MAX_NAMESPACE: usize = 200;
 /// `NAME_MAX`.
 const MAX_FILE_STEM: usize = 200;
 
-/// How many locks one run can hold.
+/// The maximum number of locks that one run can hold.
 pub(crate) const MOST_KEYS: usize = 16;
 
 /// A valid lock name: 1 to 512 bytes of UTF-8 without control characters.
@@ -41,15 +41,15 @@ impl Key {
         Ok(Self(name.to_owned()))
     }
 
-    /// The key as every backend encodes it: `/`, `%` and a leading dot are percent-encoded, everything else is
+    /// Returns the key as every backend encodes it: `/`, `%` and a leading dot are percent-encoded, everything else is
     /// unchanged. Different keys never have the same encoding.
     #[must_use]
     pub(crate) fn encoded(&self) -> String {
         encoded(&self.0)
     }
 
-    /// The name of the lock file: the encoded key and `.lock`. An encoded key over 200 bytes is cut and ends in its
-    /// SHA-256 after `%~`, which no encoded key can contain, so that no other key has the same file name.
+    /// Returns the name of the lock file: the encoded key and `.lock`. An encoded key over 200 bytes is cut and ends in
+    /// its SHA-256 after `%~`, which no encoded key can contain, so that no other key has the same file name.
     #[must_use]
     pub(crate) fn file_name(&self) -> String {
         let encoded = self.encoded();
@@ -68,14 +68,14 @@ impl Key {
         format!("{}%~{digest}.lock", &encoded[..cut])
     }
 
-    /// The key as the user wrote it.
+    /// Returns the key as the user wrote it.
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// How every backend encodes what a key begins with.
+/// Encodes the beginning of a key as every backend does.
 #[must_use]
 pub(crate) fn encoded(beginning: &str) -> String {
     let encoded = beginning.replace('%', "%25").replace('/', "%2F");
@@ -100,7 +100,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// These names without repetitions; `None` if there are none.
+    /// Makes a list of these names without repetitions; `None` if there are none.
     #[must_use]
     pub(crate) fn of(names: impl IntoIterator<Item = Key>) -> Option<Self> {
         let mut names = names.into_iter();
@@ -113,18 +113,18 @@ impl Keys {
         Some(keys)
     }
 
-    /// The first one.
+    /// Returns the first name.
     #[must_use]
     pub(crate) fn first(&self) -> &Key {
         &self.first
     }
 
-    /// All of them, in the user's order.
+    /// Returns all names, in the user's order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// How many there are: at least 1.
+    /// Returns the number of names: at least 1.
     #[must_use]
     pub(crate) fn count(&self) -> usize {
         1 + self.others.len()
@@ -162,25 +162,25 @@ impl Namespace {
         Ok(Self(name.to_owned()))
     }
 
-    /// Whether there is no prefix.
+    /// Returns `true` if there is no prefix.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What the names of all its locks begin with: `NS` and `separator`; nothing when the namespace is empty.
+    /// Returns the beginning of the names of all its locks: `NS` and `separator`; empty if the namespace is empty.
     #[must_use]
     pub(crate) fn prefix(&self, separator: char) -> String {
         if self.0.is_empty() { String::new() } else { format!("{}{separator}", self.0) }
     }
 
-    /// The namespace as the user wrote it.
+    /// Returns the namespace as the user wrote it.
     #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// `NS`, `separator` and the encoded key; the bare encoded key when the namespace is empty.
+    /// Returns `NS`, `separator` and the encoded key; the bare encoded key if the namespace is empty.
     #[must_use]
     pub(crate) fn join(&self, separator: char, key: &Key) -> String {
         self.prefix(separator) + &key.encoded()
@@ -258,7 +258,7 @@ mod tests {
                 let place = if namespace.is_empty() { String::new() } else { format!("{namespace}{separator}") };
                 prop_assert_eq!(joined.strip_prefix(&place), Some(&*a.encoded()));
                 prop_assert_eq!(joined == second, one == other);
-                // What etcd looks at: no lock's keys are below another one's.
+                // As etcd looks for them: no lock's keys are below those of another.
                 prop_assert_eq!(format!("{joined}/").starts_with(&format!("{second}/")), one == other);
             }
             Ok(())
@@ -273,7 +273,7 @@ mod tests {
     fn several_names_are_a_list_without_repetitions_in_the_order_given() {
         let keys = Keys::of(["b", "a", "b", "c", "a"].map(key)).expect("names");
         assert_eq!((keys.to_string().as_str(), keys.count(), keys.first()), ("'b', 'a', 'c'", 3, &key("b")));
-        // A word of a sentence, and not several.
+        // One word of a sentence, not several.
         assert_eq!(
             Keys::of([key("a b"), key("it's"), key("c/d:e")]).expect("keys").to_string(),
             r"'a b', 'it'\''s', 'c/d:e'"

@@ -28,7 +28,7 @@ the lease can end. It got the deadline with the last renewal, so it needs no dlo
 stopped, the lock is released, and `command/run/ending` decides how dlock exits.
 */
 
-// On glibc, `main` is dlock's own: Rust's start finds the stack in `/proc/self/maps` and makes another one for a handler.
+// On glibc, `main` is dlock's own: Rust's start looks up the stack in `/proc/self/maps` and makes one for a handler.
 #![cfg_attr(all(target_env = "gnu", not(test)), no_main)]
 
 mod backend;
@@ -157,19 +157,19 @@ fn dispatch() -> Result<Exit, Failure> {
             let word = |name| matches.get_one::<String>(name).map(String::as_str);
             cli::help(word("name"), word("action"))
         }
-        // As for flock, whose command line is not for the parser.
+        // This includes flock, whose command line is not for the parser.
         unknown => Err(misunderstood(&format!("{unknown} is no subcommand"))),
     }
 }
 
-/// What comes of `work`, whose failure is a JSON document too where one is wanted.
+/// Returns the result of `work`, and prints its failure as a JSON document too if one is wanted.
 fn documented(json: bool, work: impl FnOnce() -> Result<Exit, Failure>) -> Result<Exit, Failure> {
     let done = work();
     if let Err(Failure { exit, event: Some(event), .. }) = &done
         && json
         && output::is_at_start()
     {
-        // That this cannot be printed either is no news.
+        // If this cannot be printed either, that is no news.
         let _ = output::print(schema::trouble(&report::sentence(event), exit.code()).as_bytes());
     }
     done

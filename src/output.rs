@@ -20,7 +20,7 @@ pub(crate) fn print(answer: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Whether standard output is a pipe or a terminal whose other end is closed.
+/// Returns `true` if standard output is a pipe or a terminal whose other end is closed.
 #[must_use]
 pub(crate) fn is_closed() -> bool {
     let output = io::stdout();
@@ -29,7 +29,7 @@ pub(crate) fn is_closed() -> bool {
     poll(&mut polled, PollTimeout::ZERO).is_ok() && polled[0].revents().is_some_and(|events| events.intersects(gone))
 }
 
-/// Whether the terminal cannot move its cursor, as in the shell of an editor.
+/// Returns `true` if the terminal cannot move its cursor, as in the shell of an editor.
 #[must_use]
 pub(crate) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|name| name == "dumb")
@@ -40,7 +40,7 @@ pub(crate) fn deliver(answer: &[u8]) -> Result<(), Failure> {
     write(answer).map_err(|error| failed(&error))
 }
 
-/// Whether nothing was written yet, or whole lines.
+/// Returns `true` if nothing was written yet, or only whole lines.
 #[must_use]
 pub(crate) fn is_at_start() -> bool {
     IS_AT_START.load(Ordering::Relaxed)
@@ -58,7 +58,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(Exit::NotWritten, Event::OutputFailed(error.to_string()))
 }
 
-/// Whether standard output is a terminal that shows every character.
+/// Returns `true` if standard output is a terminal that shows every character.
 #[must_use]
 pub(crate) fn is_terminal_of_utf8() -> bool {
     let said = ["LC_ALL", "LC_CTYPE", "LANG"]
@@ -67,13 +67,13 @@ pub(crate) fn is_terminal_of_utf8() -> bool {
     io::stdout().is_terminal() && said.is_some_and(|said| is_utf8(&said))
 }
 
-/// Whether a locale of this name has UTF-8.
+/// Returns `true` if a locale of this name has UTF-8.
 fn is_utf8(locale: &str) -> bool {
     let charset = locale.split('.').nth(1).unwrap_or_default().split('@').next().unwrap_or_default();
     charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
 }
 
-/// How many columns and rows the terminal has that standard output is; none where it is not one.
+/// Returns the columns and rows of the terminal at standard output; `None` if it is not one.
 #[must_use]
 pub(crate) fn terminal() -> Option<(usize, usize)> {
     if !io::stdout().is_terminal() {

@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use unicode_width::UnicodeWidthChar;
 
-/// How much of another program's text is shown, in bytes.
+/// The maximum number of bytes shown of another program's text.
 pub(crate) const MAX_SHOWN: usize = 4096;
 
-/// Foreign bytes, safe to show: control, format and bidirectional characters and invalid UTF-8 are escaped, and the text
-/// is cut to 4 KiB.
+/// Makes foreign bytes safe to show: control, format and bidirectional characters and invalid UTF-8 are escaped, and
+/// the text is cut to 4 KiB.
 #[must_use]
 pub(crate) fn shown(text: &[u8]) -> impl fmt::Display + '_ {
     Shown(text)
 }
 
-/// A flag with its value as a shell takes them, safe to show, with a space in front.
+/// Returns a flag with its value as a shell takes them, safe to show, with a space in front.
 #[must_use]
 pub(crate) fn flag(name: &str, value: &str) -> String {
     let between = if value.starts_with('-') { '=' } else { ' ' };
     format!(" {name}{between}{}", quoted(value))
 }
 
-/// As a shell takes it, safe to show, in quotes where it needs them.
+/// Returns a text as a shell takes it, safe to show, in quotes if it needs them.
 #[must_use]
 pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte);
@@ -34,8 +34,8 @@ pub(crate) fn quoted(text: &str) -> String {
     if is_bare { text.to_owned() } else { in_quotes(text) }
 }
 
-/// In quotes as a shell takes them, safe to show: with characters that are not safe to show as octal escapes in `$'…'`, which
-/// mean the same in every locale. Other text is cut as [`shown`] cuts it.
+/// Returns a text in quotes as a shell takes them, safe to show: characters that are not safe to show are octal escapes
+/// in `$'…'`, which mean the same in every locale. Other text is cut as [`shown`] cuts it.
 #[must_use]
 pub(crate) fn in_quotes(text: &str) -> String {
     if !text.chars().any(is_unsafe) {
@@ -86,11 +86,11 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The one of the `known` names that `typed` was probably meant to be: it begins like it, or differs from it by a slip or two.
+/// Returns the `known` name that `typed` was probably meant to be: it begins with it, or differs by a slip or two.
 #[must_use]
 pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = typed.chars().count();
-    // In a word of three letters, two slips leave nothing of it.
+    // Two slips leave nothing of a word of three letters.
     let most = if length < 2 { 0 } else { (length / 3).clamp(1, 2) };
     let differences = |known: &str| match strsim::osa_distance(typed, known) {
         _ if length > 2 && known.starts_with(typed) => 0,
@@ -100,7 +100,7 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
     (likest.0 <= most).then_some(likest.1)
 }
 
-/// As much of the beginning of `text` as is shown in so many columns of a terminal.
+/// Returns as much of the beginning of `text` as fits into this many columns of a terminal.
 #[must_use]
 pub(crate) fn fitting(text: &str, columns: usize) -> &str {
     let mut used = 0;
@@ -111,7 +111,7 @@ pub(crate) fn fitting(text: &str, columns: usize) -> &str {
     ends.map_or(text, |(end, _)| &text[..end])
 }
 
-/// As much of the beginning of `text` as is shown in so many columns, with an ellipsis where that is not all of it.
+/// Returns as much of the beginning of `text` as fits into this many columns, with an ellipsis if it is cut.
 #[must_use]
 pub(crate) fn shortened(text: &str, columns: usize) -> String {
     if fitting(text, columns).len() == text.len() {
@@ -120,16 +120,16 @@ pub(crate) fn shortened(text: &str, columns: usize) -> String {
     format!("{}…", fitting(text, columns.saturating_sub(1)))
 }
 
-/// Whether people are shown times in the time zone of this host.
+/// `true` if times are shown in this host's time zone.
 static IS_LOCAL: AtomicBool = AtomicBool::new(false);
 
-/// From now on, people are shown times in the time zone of this host, or else in UTC.
+/// From now on, times are shown in this host's time zone, or else in UTC.
 pub(crate) fn show_local_times(is_local: bool) {
     IS_LOCAL.store(is_local, Ordering::Relaxed);
 }
 
-/// This time in milliseconds since 1970, for people, to the second; none beyond the year 9999, which the formatter refuses: such a time
-/// is nonsense anyway.
+/// Formats this time in milliseconds since 1970 to the second; `None` beyond the year 9999, which the formatter
+/// refuses: such a time is nonsense anyway.
 #[must_use]
 pub(crate) fn moment(millis: u64) -> Option<String> {
     let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
@@ -138,7 +138,7 @@ pub(crate) fn moment(millis: u64) -> Option<String> {
     Some(local.unwrap_or_else(|| humantime::format_rfc3339_seconds(at).to_string()))
 }
 
-/// This time in seconds since 1970 in the time zone of this host, with its distance from UTC.
+/// Formats this time in seconds since 1970 in this host's time zone, with its offset from UTC.
 fn local(seconds: u64) -> Option<String> {
     let seconds = libc::time_t::try_from(seconds).ok()?;
     // SAFETY: a tm of zeros is one, whose name of a zone is null.
@@ -160,8 +160,8 @@ fn local(seconds: u64) -> Option<String> {
     ))
 }
 
-/// Control characters, line and paragraph separators, and invisible characters, which reorder or hide the text around them
-/// or make two texts look the same.
+/// Returns `true` for control characters, line and paragraph separators, and invisible characters, which reorder or
+/// hide the text around them or make two texts look the same.
 #[must_use]
 pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()

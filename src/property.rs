@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 /// The result of a property for one value.
 pub(crate) type Holds = TestCaseResult;
 
-/// The number that the environment has under this name.
+/// Returns the number in the environment variable of this name.
 pub(crate) fn wish(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }

@@ -2,7 +2,7 @@
 The names of dlock's environment variables.
 */
 
-/// The variable of the `option` with this long name: `DLOCK_TTL` for `ttl`.
+/// Returns the variable of the `option` with this long name: `DLOCK_TTL` for `ttl`.
 #[must_use]
 pub(crate) fn of_option(option: &str) -> String {
     format!("DLOCK_{}", option.replace('-', "_").to_uppercase())
@@ -12,7 +12,7 @@ pub(crate) fn of_option(option: &str) -> String {
 pub(crate) const TOKEN: &str = "DLOCK_TOKEN";
 /// Set for the command: the fencing tokens of all its locks.
 pub(crate) const TOKENS: &str = "DLOCK_TOKENS";
-/// Set for the command: the number of the slot, where the lock has slots.
+/// Set for the command: the number of the slot, if the lock has slots.
 pub(crate) const SLOT: &str = "DLOCK_SLOT";
 /// Set for the command: the granted lease in seconds, 0 for a lock without one.
 pub(crate) const LEASE_TTL: &str = "DLOCK_LEASE_TTL";
@@ -26,7 +26,7 @@ pub(crate) const BACKEND_KIND: &str = "DLOCK_BACKEND_KIND";
 pub(crate) const HELD: &str = "DLOCK_HELD";
 /// Read by dlock: the handle of a lock that outlives the process that took it. `dlock acquire --shell` sets it.
 pub(crate) const HANDLE: &str = "DLOCK_HANDLE";
-/// Read by dlock: the process id of the shell that has the handle of `dlock acquire --shell`, a colon, and the owner id of the lock.
+/// Read by dlock: the pid of the shell that got the handle of `dlock acquire --shell`, a colon, and the owner id.
 pub(crate) const HANDLE_SHELL: &str = "DLOCK_HANDLE_SHELL";
 /// Read by dlock: the password for the backend. Never passed on to the command.
 pub(crate) const PASSWORD: &str = "DLOCK_PASSWORD";
@@ -34,7 +34,7 @@ pub(crate) const PASSWORD: &str = "DLOCK_PASSWORD";
 pub(crate) const CONFIG: &str = "DLOCK_CONFIG";
 /// The variable of `--events`. One that names a descriptor is not passed on to the command, which does not inherit it.
 pub(crate) const EVENTS: &str = "DLOCK_EVENTS";
-/// The variables of options that say how a run takes its lock: for the run that reads them, and not passed on to the command.
+/// Variables of options that say how a run takes its lock: for the run that reads them, not for the command.
 pub(crate) const OF_ONE_RUN: [&str; 7] = [
     "DLOCK_SHARED",
     "DLOCK_EXCLUSIVE",
@@ -50,8 +50,8 @@ pub(crate) const PROFILE: &str = "DLOCK_PROFILE";
 pub(crate) const REQUIRE_BACKEND: &str = "DLOCK_REQUIRE_BACKEND";
 /// The variable of `--backend`. A password in it is not passed on to the command.
 pub(crate) const BACKEND: &str = "DLOCK_BACKEND";
-/// The variables of all options, sorted. A constant, because to make the options of all subcommands takes longer than the rest of
-/// a run's start.
+/// The variables of all options, sorted. A constant, because making the options of all subcommands takes longer than
+/// the rest of a run's start.
 pub(crate) const OF_OPTIONS: [&str; 40] = [
     "DLOCK_AS",
     "DLOCK_BACKEND",

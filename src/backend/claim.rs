@@ -1,5 +1,5 @@
 /*!
-A claim on a lock, and what is published under it: see [`holder`](crate::holder).
+A claim on a lock, and the text published under it: see [`holder`](crate::holder).
 */
 
 use std::fmt::Write;
@@ -13,33 +13,32 @@ use crate::key::{Key, Namespace};
 use crate::lock::admission::Mode;
 use crate::lock::period::Period;
 
-/// One wish for one lock. Its owner id is what makes every request repeatable.
+/// A request for one lock. Its owner id makes every request repeatable.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     /// The lock's name.
     pub key: Key,
-    /// The prefix of its name on a shared server.
+    /// The prefix of the lock's name on a shared server.
     pub namespace: Namespace,
     /// The owner: random, and new for every claim.
     pub owner: Owner,
-    /// How the lock is to be held.
+    /// The mode in which the lock is held.
     pub mode: Mode,
-    /// The ids of the owners of the outer runs: where one of them holds the lock, it is not asked for.
+    /// Owner ids of the outer runs. A lock that one of them holds is not requested again.
     pub outer: Vec<String>,
-    /// The length of lease to ask for: what the command counts on, and how much longer the lock is to stay taken when its
-    /// holder is gone.
+    /// The lease to request. The command counts on it, and the lock stays taken for that long after its holder is gone.
     pub ttl: Duration,
-    /// How long the lock stays taken at least, counted from its grant by the service's clock; zero for no longer than it is
-    /// in use.
+    /// The minimum time that the lock stays taken, counted from its grant by the service's clock. With zero, it ends
+    /// when the lock is no longer used.
     pub min_hold: Duration,
-    /// The period in which a command under this claim is to succeed only if none has yet; none for no such limit. Only a claim
-    /// on the lock alone has one.
+    /// The period in which a command under this claim must not succeed more than once; `None` for no such limit. Only
+    /// exclusive claims have one.
     pub once_per: Option<Once>,
-    /// What is published for waiters.
+    /// The metadata published for waiters.
     pub about: About,
 }
 
-/// A period, and when it was read from this host's clock.
+/// A period, and the instant at which it was read from this host's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Once {
     period: Period,
@@ -47,76 +46,76 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// The period of this `length` that it is now.
+    /// Returns the current period of this `length`.
     #[must_use]
     pub(crate) fn now(length: Duration) -> Self {
         Self { period: Period::at(length, wall_millis()), asked: Instant::now() }
     }
 
-    /// The period by this host's clock.
+    /// Returns the period by this host's clock.
     #[must_use]
     pub(super) fn period(self) -> Period {
         self.period
     }
 
-    /// How many milliseconds before `at` that was read.
+    /// Returns the milliseconds between reading the period and `at`.
     fn age(self, at: Instant) -> u64 {
         u64::try_from(at.since(self.asked).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The period where it is `now` by the clock of the service, in milliseconds since 1970: at most one away from the one that
-    /// it was by that clock when the period was read. It does not change while the run waits.
+    /// Returns the period by the service's clock, which reads `now` (milliseconds since 1970). It is at most one away
+    /// from the period that this host's clock showed when it was read, and does not change while the run waits.
     #[must_use]
     pub(super) fn by(self, now: u64) -> Period {
         self.by_at(now, Instant::now())
     }
 
-    /// The period as [`Once::by`] has it, where `now` was read from the service's clock at this instant.
+    /// Like [`Once::by`], where `now` was read from the service's clock at the instant `at`.
     fn by_at(self, now: u64, at: Instant) -> Period {
         self.period.near(now.saturating_sub(self.age(at)))
     }
 
-    /// What a server needs that does the same: the number of the period, its length, and how long ago that was read, the
-    /// last two in milliseconds.
+    /// Returns what a server needs for the same computation: the period's number, its length and its age, the last two
+    /// in milliseconds.
     #[must_use]
     pub(super) fn arguments(self) -> [String; 3] {
         [self.period.number, self.period.length, self.age(Instant::now())].map(|number| number.to_string())
     }
 }
 
-/// What is published of a grant, as far as it is known.
+/// Published properties of a grant, as far as they are known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// The fencing token.
     pub token: Option<u64>,
-    /// The number of the slot.
+    /// The slot's number.
     pub slot: Option<u32>,
-    /// When it was granted, in milliseconds since 1970.
+    /// The time of the grant, in milliseconds since 1970.
     pub since: Option<u64>,
-    /// Until when it stays taken at least, in milliseconds since 1970.
+    /// The end of the minimum hold, in milliseconds since 1970.
     pub until: Option<u64>,
 }
 
 impl Claim {
-    /// How the text begins that is published under this claim; see [`Owner::prefix`].
+    /// Returns the beginning of the text published under this claim; see [`Owner::prefix`].
     pub(super) fn prefix(&self) -> String {
         self.owner.prefix(self.min_hold)
     }
 
-    /// What is recorded where a command under this claim has succeeded in `period`, at `now` in milliseconds since 1970.
+    /// Returns the record of a command's success under this claim in `period`, at `now` (milliseconds since 1970).
     pub(super) fn done(&self, period: Period, now: u64) -> Done {
         Done::by(&self.about, period, now)
     }
 
-    /// What a server needs to record that a command under this claim has succeeded: [`Once::arguments`], and the end of the
-    /// text.
+    /// Returns what a server needs to record that a command under this claim has succeeded: [`Once::arguments`], and
+    /// the end of the record's text.
     pub(super) fn success(&self, once: Once) -> [String; 4] {
         let [number, length, age] = once.arguments();
         [number, length, age, self.done(once.period(), 0).end()]
     }
 
-    /// The whole published text, where a client writes it. A lock that is held exclusively does not say how, as in earlier
-    /// releases.
+    /// Returns the whole published text, for clients that write it themselves. An exclusive lock does not state its
+    /// mode, as in earlier releases.
     pub(super) fn text(&self, known: Known) -> String {
         let mut text = self.prefix();
         let mut add = |name: &str, number: Option<u64>| {
@@ -135,8 +134,8 @@ impl Claim {
         text + &self.about.rest()
     }
 
-    /// A claim that is never asked for: it has the names and the lease of `meeting`, for what locks and meeting points have in
-    /// common.
+    /// Returns a claim that is never requested. It has the names and the lease of `meeting`, for code that serves both
+    /// locks and meeting points.
     pub(super) fn like(meeting: &Meeting) -> Self {
         Self {
             key: meeting.key.clone(),
@@ -154,7 +153,7 @@ impl Claim {
 
 #[cfg(test)]
 impl Claim {
-    /// A new claim on the lock `key`, for tests: exclusive, with a lease of a second. Fails where one of the names is not valid.
+    /// Returns a new exclusive claim on `key` for tests, with a lease of one second. Fails on an invalid name.
     pub(crate) fn example(namespace: &str, key: &str) -> Result<Self, String> {
         Ok(Self {
             key: Key::parse(key.as_ref())?,

@@ -1,6 +1,6 @@
 /*!
-What every backend says of itself, so that nothing outside of its folder names it: how its URLs are written and read, and
-what it can do.
+The description of itself that every backend gives, so that no code outside its folder names it: the syntax of its URLs,
+and its abilities.
 */
 
 use std::fmt;
@@ -11,42 +11,42 @@ use crate::backend::{Options, Service};
 
 /// A kind of lock service.
 pub(crate) struct Driver {
-    /// Its name in `DLOCK_BACKEND_KIND`.
+    /// The backend's name in `DLOCK_BACKEND_KIND`.
     pub name: &'static str,
     /// The forms of its URLs, in the order in which they are listed for users.
     pub forms: &'static [Form],
-    /// Schemes of other clients, and what is probably meant where one is used here.
+    /// Schemes of other clients, with what to use instead.
     pub meant: &'static [(&'static str, &'static str)],
-    /// Which part of a lease may at most be between SIGTERM and SIGKILL: one of so many.
+    /// The time between SIGTERM and SIGKILL is at most a lease divided by this number.
     pub kill_after_share: u32,
-    /// How many times as long as `--lock-delay` the rest of a lease must be at least, so that it can be renewed in time; none
-    /// where the option means nothing, because a lock ends with the last process of its command.
+    /// The rest of a lease must be at least this many times `--lock-delay`, so that it can be renewed in time. `None`
+    /// if the option has no meaning, because a lock ends with the last process of its command.
     pub delay_share: Option<u32>,
-    /// Whether locks end by themselves when they are not renewed.
+    /// `true` if locks end by themselves unless they are renewed.
     pub has_lease: bool,
-    /// Which options mean something there.
+    /// The options that have a meaning at this backend.
     pub abilities: Abilities,
-    /// What an administrator may have to run at the service before it can be used, for `dlock generate`; none where there
-    /// is nothing of the kind.
+    /// Returns what an administrator may have to run at the service before its first use, for `dlock generate`; `None`
+    /// if there is nothing to run.
     pub setup: Option<fn() -> String>,
 }
 
-/// Which options mean something at a backend, and which subcommands.
+/// The options and subcommands that have a meaning at a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Abilities {
     /// `--replicas`.
     pub replicas: bool,
     /// `--strict-fencing`.
     pub strict_fencing: bool,
-    /// What `dlock break` can do.
+    /// The abilities of `dlock break`.
     pub breaks: Breaks,
     /// `dlock acquire`: a lock can outlive the process that took it.
     pub handles: bool,
-    /// Where processes can wait for each other.
+    /// The meeting points, where processes wait for each other.
     pub meetings: Meetings,
 }
 
-/// What `dlock break` can do at a backend.
+/// The abilities of `dlock break` at a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Breaks {
     /// Ask a holder to stop.
@@ -56,7 +56,7 @@ pub(crate) enum Breaks {
     Taking,
 }
 
-/// Which meeting points a backend has.
+/// The meeting points that a backend has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Meetings {
     /// Latches.
@@ -66,100 +66,100 @@ pub(crate) enum Meetings {
     Both,
 }
 
-/// Reads what follows `scheme://` (or what follows `scheme:`, see [`Follows::Anything`]). The last argument says how to
+/// Reads the part after `scheme://` (or after `scheme:`, see [`Follows::Anything`]). The last argument says how to
 /// write such a URL. The error says what to do, and holds no part of the URL that could be a password.
 pub(crate) type Read = fn(&'static Scheme, &str, &str) -> Result<Box<dyn Place>, String>;
 
 /// One form of a backend's URLs.
 pub(crate) struct Form {
-    /// What its URLs begin with.
+    /// The schemes with which its URLs begin.
     pub schemes: &'static [Scheme],
-    /// How they are written in the help text.
+    /// The short URL syntax, for the help text.
     pub short: &'static str,
-    /// How they are written in full, for who got it wrong.
+    /// The full URL syntax, for error messages.
     pub full: &'static str,
-    /// What may follow a scheme.
+    /// The parts that may follow a scheme.
     pub follows: Follows,
-    /// Reads what follows a scheme.
+    /// Reads the part after a scheme.
     pub read: Read,
 }
 
 impl Form {
-    /// How a URL of this form is written, for the end of an error.
+    /// Returns a hint on the syntax of such URLs, for the end of an error.
     #[must_use]
     pub(crate) fn hint(&self) -> String {
         format!("use {}, with @ : / , ? # % in a password as %40 %3A %2F %2C %3F %23 %25", self.full)
     }
 }
 
-/// What may follow a scheme in a URL.
+/// The parts that may follow a scheme in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follows {
     /// A colon and anything, or nothing: [`Form::read`] decides.
     Anything,
-    /// `://` and the servers; the scheme alone is the server on this host.
+    /// `://` and the servers; the scheme alone means the server on this host.
     ServersOrNothing,
     /// `://` and the servers.
     Servers,
 }
 
-/// A scheme: what a URL begins with, without the colon.
+/// A scheme: the beginning of a URL, without the colon.
 #[derive(Debug)]
 pub(crate) struct Scheme {
-    /// Its name.
+    /// The scheme's name.
     pub name: &'static str,
-    /// Whether what travels to the servers is encrypted; none where nothing leaves this host.
+    /// `true` if traffic to the servers is encrypted; `None` if nothing leaves this host.
     pub tls: Option<bool>,
-    /// The port that such servers listen on by default.
+    /// The default port of such servers.
     pub port: u16,
 }
 
 impl Scheme {
-    /// A scheme for servers that listen on `port` by default, for plain text.
+    /// A plain-text scheme for servers that listen on `port` by default.
     pub(crate) const fn plain(name: &'static str, port: u16) -> Self {
         Self { name, tls: Some(false), port }
     }
 
-    /// A scheme for servers that listen on `port` by default, for TLS.
+    /// A TLS scheme for servers that listen on `port` by default.
     pub(crate) const fn tls(name: &'static str, port: u16) -> Self {
         Self { name, tls: Some(true), port }
     }
 
-    /// A scheme for what is on this host.
+    /// A scheme for a backend on this host.
     pub(crate) const fn local(name: &'static str) -> Self {
         Self { name, tls: None, port: 0 }
     }
 }
 
-/// Where the locks of one backend are, as a URL says it. Shown and debugged without the password; what is shown means the
-/// same when it is read again.
+/// The location of one backend's locks, as given by a URL. `Debug` and `Display` omit the password; the displayed text
+/// has the same meaning when it is parsed again.
 pub(crate) trait Place: fmt::Debug + fmt::Display {
-    /// The servers and who we are there, for credentials from elsewhere; none where there are no servers.
+    /// Returns the servers and the user there, to add credentials from elsewhere; `None` if there are no servers.
     fn location(&mut self) -> Option<&mut Location> {
         None
     }
 
-    /// The name of the master that the servers are asked for, where they tell which servers get the credentials.
+    /// Returns the name of the master that the servers are asked for, if they decide which servers get the credentials.
     fn master(&self) -> Option<&str> {
         None
     }
 
-    /// Whether all keys there are the same lock.
+    /// Returns `true` if all keys there are the same lock.
     fn is_one_lock(&self) -> bool {
         false
     }
 
-    /// Whether what travels to the servers is encrypted, where that does not follow from the scheme.
+    /// Returns `true` if traffic to the servers is encrypted; `None` if that follows from the scheme.
     fn is_tls(&self) -> Option<bool> {
         None
     }
 
-    /// What an administrator may have to run there, as [`Driver::setup`] has it for the default place; none where there is
-    /// nothing of the kind.
+    /// Returns what an administrator may have to run there, as [`Driver::setup`] does for the default place; `None` if
+    /// there is nothing to run.
     fn setup(&self) -> Option<String> {
         None
     }
 
-    /// The service there. `tls` is what the URL asks for. Nothing is sent yet.
+    /// Returns the service there, without sending anything. `tls` is set if the URL asks for TLS.
     fn open(&self, options: &Options, tls: Option<Tls>) -> Box<dyn Service>;
 }

@@ -1,6 +1,6 @@
 /*!
-What can go wrong at a lock service, as dlock tells it: what kind of failure it is, and what to do in words. Knows no
-library and no service; each backend's `errors` makes these out of what was said there.
+Errors of a lock service, as dlock reports them: the kind of failure, and in words what to do. Knows no library and no
+service; each backend's `errors` module maps its replies to these errors.
 */
 
 mod reasons;
@@ -9,48 +9,48 @@ use std::fmt;
 
 pub(crate) use crate::backend::error::reasons::together;
 
-/// What kind of failure an [`Error`] is; decides the exit code and whether trying again can help.
+/// The kind of an [`Error`]; it decides the exit code and whether trying again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
     /// There is no connection, and nothing was sent. Trying again may help.
     Unreachable,
     /// The settings are probably wrong: there is no host of this name, its certificate is not the expected one, or this
-    /// process may not open another connection. Nothing was sent. At the first contact this is final; once the service has
-    /// answered, trying again may help.
+    /// process may not open another connection. Nothing was sent. At the first contact this is final; once the service
+    /// has answered, trying again may help.
     Mistaken,
-    /// The service has as many clients as it allows. Nothing was sent. A waiter retries also at the first contact, because
-    /// waiters ahead of it free connections.
+    /// The service has as many clients as it allows. Nothing was sent. A waiter retries even at the first contact,
+    /// because waiters ahead of it free connections.
     Full,
-    /// Others are changing what the request is about, and the service has given it up: nothing was granted. A waiter retries also
-    /// at the first contact, because the service is there.
+    /// Others are changing the same data, and the service has given the request up: nothing was granted. A waiter
+    /// retries even at the first contact, because the service is there.
     Contended,
-    /// No answer, or one that says "later": what was asked for may have been done. Trying again may help.
+    /// No answer, or one that says "later": the request may have been carried out. Trying again may help.
     Unavailable,
     /// The credentials are refused.
     Denied,
-    /// It cannot be used as it is, and would not keep locks. Trying again does not help.
+    /// The service cannot be used as it is, and would not keep locks. Trying again does not help.
     Unusable,
-    /// The lock file, or the tables of a database, cannot be made.
+    /// The lock file, or the tables of a database, cannot be created.
     CannotCreate,
-    /// What was asked for cannot be had, whatever others do. Trying again does not help.
+    /// The request cannot be met, whatever others do. Trying again does not help.
     Misused,
 }
 
 impl ErrorKind {
-    /// Whether trying again may help.
+    /// Returns `true` if trying again may help.
     #[must_use]
     pub(crate) fn is_transient(self) -> bool {
         matches!(self, Self::Unreachable | Self::Mistaken | Self::Full | Self::Contended | Self::Unavailable)
     }
 
-    /// Whether nothing was sent.
+    /// Returns `true` if nothing was sent.
     #[must_use]
     pub(crate) fn is_unsent(self) -> bool {
         matches!(self, Self::Unreachable | Self::Mistaken | Self::Full)
     }
 
-    /// The kind of the failure when several servers failed, each in one of these ways: the credentials are wrong when at
-    /// least `refusals` of them say so, and nothing was sent when none could be reached.
+    /// Returns the kind of the failure when several servers failed, each in one of these ways. The credentials are
+    /// wrong if at least `refusals` of them say so, and nothing was sent if no server could be reached.
     #[must_use]
     pub(crate) fn of_several(kinds: impl IntoIterator<Item = Self>, refusals: usize) -> Self {
         let kinds: Vec<Self> = kinds.into_iter().collect();
@@ -64,8 +64,8 @@ impl ErrorKind {
         }
     }
 
-    /// The kind of the failure when several servers that vote failed, each in one of these ways, and this many `failures`
-    /// leave no majority: what trying again cannot help decides when there are so many of it.
+    /// Returns the kind of the failure when several voting servers failed, each in one of these ways, and this many
+    /// `failures` leave no majority. A permanent failure wins if at least that many servers report it.
     #[must_use]
     pub(crate) fn of_voters(kinds: impl IntoIterator<Item = Self>, failures: usize) -> Self {
         let kinds: Vec<Self> = kinds.into_iter().collect();
@@ -77,29 +77,29 @@ impl ErrorKind {
 /// A request that failed. For an acquire or a renewal this means "unknown", never "no".
 #[derive(Debug)]
 pub(crate) struct Error {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: ErrorKind,
-    /// What happened and what to do, without secrets.
+    /// The reason and what to do, without secrets.
     pub cause: anyhow::Error,
 }
 
 impl Error {
-    /// An error of this kind, in words.
+    /// Returns an error of this kind, with this message.
     pub(crate) fn new(kind: ErrorKind, message: impl fmt::Display) -> Self {
         Self { kind, cause: anyhow::anyhow!("{message}") }
     }
 
-    /// Whether trying again may help, as its kind says.
+    /// Returns `true` if trying again may help, according to the kind.
     pub(crate) fn is_transient(&self) -> bool {
         self.kind.is_transient()
     }
 
-    /// An error of [`ErrorKind::Misused`]: what is wrong with the request.
+    /// Returns an error of [`ErrorKind::Misused`], which says what is wrong with the request.
     pub(crate) fn misused(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Misused, what)
     }
 
-    /// A request that may or may not have been done.
+    /// Returns the error of a request that may or may not have been carried out.
     pub(crate) fn unavailable(message: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Unavailable, message)
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The warning where it could not be recorded, for this `reason`, that a command has succeeded in its period.
+/// Returns the warning that a command's success in its period could not be recorded, for this `reason`.
 #[must_use]
 pub(crate) fn unrecorded(reason: &impl fmt::Display) -> String {
     format!(
@@ -119,7 +119,7 @@ pub(crate) fn unrecorded(reason: &impl fmt::Display) -> String {
     )
 }
 
-/// What each of several servers said, in one line.
+/// Returns the reasons of several servers in one line.
 #[must_use]
 pub(crate) fn reasons(errors: &[Error]) -> String {
     together(errors.iter().map(ToString::to_string))
@@ -136,7 +136,7 @@ mod tests {
             (&[Unreachable][..], 1, Unreachable),
             (&[Unreachable, Unreachable], 1, Unreachable),
             (&[Unreachable, Unavailable], 1, Unavailable),
-            // One name that is wrong is a mistake only where no other server can be reached later.
+            // A single wrong name is a mistake only if no other server can be reached later.
             (&[Mistaken, Mistaken], 1, Mistaken),
             (&[Mistaken, Unreachable], 1, Unreachable),
             (&[Mistaken, Unavailable], 1, Unavailable),
@@ -145,7 +145,7 @@ mod tests {
             (&[Full, Unavailable], 1, Unavailable),
             (&[Unreachable, Denied], 1, Denied),
             (&[Denied], 1, Denied),
-            // Of five servers of which a majority decides, three must refuse.
+            // Of five voting servers, three must refuse.
             (&[Denied, Denied, Unreachable], 3, Unavailable),
             (&[Denied, Denied, Denied], 3, Denied),
             (&[Denied, Denied, Denied, Unavailable], 3, Denied),

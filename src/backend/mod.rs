@@ -1,6 +1,6 @@
 /*!
 The lock services. Each is one folder behind the traits [`Service`] and [`Contender`], whose comments are the contract,
-with a `DRIVER` that is listed in [`registry`]; what they share knows nothing of leases being kept or of processes.
+with a `DRIVER` that is listed in [`registry`]. Their common parts know nothing of renewals or processes.
 */
 
 mod claim;
@@ -39,25 +39,25 @@ use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 use crate::key::Namespace;
 
-/// What the user says about the way to the servers, in addition to the URL.
+/// The user's settings for the connection to the servers, in addition to the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Certificates and keys.
     pub tls: TlsFiles,
-    /// How many replicas must confirm every grant and renewal; 0 for none.
+    /// Number of replicas that must confirm every grant and renewal; 0 for none.
     pub replicas: u32,
-    /// Whether servers that could forget a fencing counter are refused.
+    /// `true` if servers that could forget a fencing counter are refused.
     pub strict_fencing: bool,
 }
 
-/// Fencing tokens are smaller: this is how far every program counts exactly, also a script of redis. A larger number is
-/// a damaged counter's, and two grants could come by the same one.
+/// Upper bound of fencing tokens: every program counts exactly up to this number, even a script of redis. A larger
+/// number comes from a damaged counter, and two grants could get the same one.
 const TOKEN_LIMIT: u64 = 1 << 53;
 
-/// Why a lock there has no handle.
+/// The reason why a lock there has no handle.
 pub(crate) const NO_HANDLES: &str = "a lock there ends with the process that holds it";
 
-/// A number that a server counts up by itself as a fencing token; none where it cannot be one.
+/// Returns the fencing token for a number that a server itself counts up; `None` if it cannot be a token.
 fn token(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|number| (1..TOKEN_LIMIT).contains(number))
 }
@@ -67,39 +67,39 @@ fn token(number: i64) -> Option<u64> {
 pub(crate) struct Grant {
     /// The fencing token: larger than that of every earlier holder that excludes this one.
     pub token: u64,
-    /// The number of the slot, which no other holder has at the same time; none where the mode has no slots.
+    /// The number of the slot, which no other holder has at the same time; `None` if the mode has no slots.
     pub slot: Option<u32>,
-    /// How long it is held, and how one finds out that it is lost.
+    /// The length of the grant, and the way to find out that it is lost.
     pub lease: Lease,
 }
 
-/// How a grant ends by itself.
+/// The way in which a grant ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// The server ends it `ttl` after it heard of us, which was not before `sent`.
+    /// The server ends it `ttl` after it received the request, which was not before `sent`.
     Until {
         /// Taken before the request was sent.
         sent: Instant,
-        /// What the server granted.
+        /// The time that the server granted.
         ttl: Duration,
-        /// How long after one renewal was sent the next one is due.
+        /// The interval from sending one renewal to sending the next.
         renew_every: Duration,
     },
-    /// It lasts as long as the process. Look at this interval whether the lock is still what it was.
+    /// It lasts as long as the process. Check at this interval that the lock is still what it was.
     Unlimited {
-        /// Between two looks.
+        /// The time between two checks.
         check: Duration,
     },
 }
 
 impl Lease {
-    /// A lease of `ttl` from the request that was sent at `sent`, to be renewed every third of it.
+    /// Returns a lease of `ttl` from the request that was sent at `sent`, to be renewed every third of it.
     #[must_use]
     pub(crate) fn until(sent: Instant, ttl: Duration) -> Self {
         Self::Until { sent, ttl, renew_every: ttl / 3 }
     }
 
-    /// The part of it that a command may count on, where the lock is to stay taken for `delay` after that.
+    /// Returns the part of it that a command may count on, if the lock is to stay taken for `delay` after that.
     #[must_use]
     pub(crate) fn less(self, delay: Duration) -> Self {
         match self {
@@ -112,81 +112,81 @@ impl Lease {
     }
 }
 
-/// What is known of a grant to a process that has ended, besides its claim.
+/// A grant to a process that has ended, as far as it is known besides its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Adopted {
     /// The fencing token.
     pub token: u64,
-    /// The number of the attempt that was granted, where the service counts attempts.
+    /// The number of the attempt that was granted, if the service counts attempts.
     pub attempt: Option<u64>,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// The lock is ours.
     Held(Grant),
-    /// Another owner has it, or others are before us.
+    /// Another owner has it, or others are ahead of us.
     Busy(Busy),
-    /// A run around this one holds it, and nothing was asked for.
+    /// An outer run of this one holds it, and nothing was requested.
     Outer(Box<Published>),
     /// Others hold it or wait for it with another number of slots, and nothing is left of the attempt.
     OtherSlots(OtherSlots),
-    /// A command has succeeded in the claim's period already, and nothing is left of the attempt.
+    /// A command has already succeeded in the claim's period, and nothing is left of the attempt.
     Done(Box<Done>),
-    /// Of several locks that are taken one after the other, not all are ours yet: the next attempt goes on. No service says
-    /// so; see [`several`](crate::lease::several).
+    /// Of several locks that are taken one after the other, not all are ours yet: the next attempt continues. No
+    /// service returns this; see [`several`](crate::lease::several).
     Partly,
-    /// Nothing was asked for, because the service lacks what locks need there: the next [`connect`](Contender::connect) makes it.
+    /// Nothing was requested, as the service lacks what locks need there: [`connect`](Contender::connect) creates it.
     Unprepared,
 }
 
-/// Why a lock is not ours.
+/// The reason why a lock is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Busy {
-    /// Who has it.
+    /// One of the holders.
     pub holder: Holder,
-    /// How many others hold it together with that one.
+    /// Number of its co-holders.
     pub beside: u64,
-    /// Our place in the queue, 1 for the next; none when we are not in a queue.
+    /// Our position in the queue, 1 for the next; `None` if we are not in a queue.
     pub position: Option<u64>,
     /// "Now" in milliseconds since 1970 by the clock that granted the lock.
     pub now: u64,
 }
 
-/// A number of slots that is not the one that was asked for.
+/// A number of slots other than the requested one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherSlots {
     /// The number that others use.
     pub slots: u32,
-    /// One of them, as far as it is known.
+    /// One of the holders or waiters that use it, as far as it is known.
     pub holder: Holder,
     /// "Now" in milliseconds since 1970 by the clock that granted the lock.
     pub now: u64,
 }
 
-/// Whether an attempt that finds the lock busy joins the queue.
+/// The behavior of an attempt that finds the lock busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// It does, and stays in it until it holds the lock or [`Contender::release`] is called.
+    /// It joins the queue, and stays in it until it holds the lock or [`Contender::release`] is called.
     Join,
     /// It leaves no trace.
     Pass,
 }
 
-/// What came of a renewal.
+/// The result of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// The lock is ours for a new term.
     Extended(Lease),
-    /// The lock is ours for a new term, and its owner was asked to stop and to give it back.
+    /// The lock is ours for a new term, and its owner was asked to stop and to release it.
     Asked(Lease, Box<Ask>),
-    /// The service says that the lock is not ours. This is final; the text says what is known of the reason.
+    /// The service says that the lock is not ours. This is final; the text has the known reason.
     NotMine(String),
 }
 
 impl Renewal {
-    /// The new term, with the request to stop if there is one.
+    /// Returns the new term, with the request to stop if there is one.
     #[must_use]
     pub(crate) fn of(lease: Lease, asked: Option<Ask>) -> Self {
         match asked {
@@ -195,7 +195,7 @@ impl Renewal {
         }
     }
 
-    /// The request to stop, if there is one.
+    /// Returns the request to stop, if there is one.
     #[must_use]
     pub(crate) fn asked(&self) -> Option<&Ask> {
         match self {
@@ -205,59 +205,59 @@ impl Renewal {
     }
 }
 
-/// What a lock that is given back was good for.
+/// The use of a lock until its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Used {
-    /// Nothing: no command was started under it, or we only waited for it. It is freed at once.
+    /// None: no command was started under it, or we only waited for it. It is freed at once.
     No,
     /// A command ran under it. It stays taken until the claim's `min_hold` is over.
     Yes,
-    /// A command ran under it, as with `Yes`, and succeeded: where the claim has a period, that is recorded together with the
-    /// release.
+    /// A command ran under it, as with `Yes`, and succeeded: if the claim has a period, that is recorded together with
+    /// the release.
     Success,
 }
 
-/// What came of a release.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     /// It was ours and is free.
     Freed,
-    /// It was ours and is not used any more, but stays taken until the claim's `min_hold` is over.
+    /// It was ours and is no longer used, but stays taken until the claim's `min_hold` is over.
     Kept,
     /// It was not ours (any more).
     NotMine,
 }
 
-/// A lock service, as one URL names it.
+/// A lock service, as given by a URL.
 pub(crate) trait Service: fmt::Debug {
-    /// A contender for what `claim` asks for. Nothing is sent, and nothing connects yet.
+    /// Returns a contender for `claim`. Nothing is sent, and nothing connects yet.
     fn contend(&self, claim: Claim) -> Box<dyn Contender>;
 
-    /// The latch of `meeting`, or why there is none here. Nothing is sent, and nothing connects yet.
+    /// Returns the latch of `meeting`, or the reason why there is none here. Nothing is sent, and nothing connects yet.
     fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str>;
 
-    /// The barrier of `meeting` for so many `parties`, or why there is none here. Nothing is sent, and nothing connects yet.
+    /// Returns the barrier of `meeting` for this many `parties`, or the reason why there is none. Nothing connects yet.
     fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str>;
 
-    /// A look at the locks in this namespace. Nothing is sent, and nothing connects yet.
+    /// Returns a survey of the locks in this namespace. Nothing is sent, and nothing connects yet.
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey>;
 
-    /// What finds out whether this service keeps its promises to runs that `wish` for this. Nothing is sent, and nothing
-    /// connects yet.
+    /// Returns the probes that check whether this service keeps its promises to runs with these settings. Nothing is
+    /// sent, and nothing connects yet.
     fn probes(&self, wish: Wish) -> Box<dyn Probes>;
 }
 
 /// One claim at a lock service: three verbs and an event.
 ///
-/// A contender serves its claim alone: connections, places in a queue and what is known of lost answers belong to it, and
-/// it may take the lock again after it has given it back. Only a contender for [several](crate::lease::several) locks has
-/// more than one claim.
+/// A contender serves its claim alone: connections, places in a queue and knowledge of lost answers belong to it, and
+/// it may take the lock again after a release. Only a contender for [several](crate::lease::several) locks has more
+/// than one claim.
 ///
-/// Every future may be dropped at any point; the next call then works on what is known. Implementations bound the
+/// Every future may be dropped at any point; the next call then continues from what is known. Implementations bound the
 /// memory that a hostile service can make them use. They never print or exit.
 ///
-/// Time-outs and retries are the caller's: `lease` bounds each call, decides whether a call that failed is made
-/// again, and sleeps in between. A contender waits for no other reason than these, and never for long:
+/// Time-outs and retries are up to the caller: `lease` bounds each call, decides whether a failed call is repeated, and
+/// sleeps in between. A contender waits only for these reasons, and never for long:
 ///
 /// * [`Contender::changed`] and [`Contender::disturbed`] exist to wait, and end in time for the next sign of life.
 /// * Within one attempt, where the service's own recipe asks for it: redlock lets a moment pass before it asks again
@@ -266,90 +266,90 @@ pub(crate) trait Service: fmt::Debug {
 ///   bound each answer in time, and dial again. They end when the contender is dropped.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Contender {
-    /// What it contends for; of several locks, the one to which the last attempt came.
+    /// Returns its claim; of several locks, the claim on the one that the last attempt reached.
     fn claim(&self) -> &Claim;
 
-    /// From now on it is no matter whether a run around this one holds the lock.
+    /// Makes later attempts ignore whether an outer run of this one holds the lock.
     fn ignore_outer(&mut self);
 
-    /// The run around this one that the last attempt met holds the lock of [`Contender::claim`] for this one, with this fencing
-    /// token: of several locks, that one is not asked for any more.
+    /// Skips the lock of [`Contender::claim`], one of several, from now on: the outer run that the last attempt met
+    /// holds it for this one, with this fencing token.
     fn skip_held_by_outer(&mut self, _token: u64) {}
 
-    /// The fencing tokens of several locks that are held as one, in the order in which the user has named their keys; those
-    /// that were [passed over](Contender::skip_held_by_outer) too. Empty for a single lock, whose grant has its token.
+    /// Returns the fencing tokens of several locks that are held as one, [skipped](Contender::skip_held_by_outer) ones
+    /// too, in the user's order of their keys. Empty for a single lock, whose grant has its token.
     fn tokens(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// The name under which the service keeps the lock, known after an attempt; none where two keys never are one lock. Two
-    /// contenders of one service with the same name contend for the same lock, whatever their keys.
+    /// Returns the name under which the service keeps the lock, known after an attempt; `None` if two keys are never
+    /// one lock. Two contenders of one service with the same name contend for the same lock, whatever their keys.
     fn kept_as(&self) -> Option<&str> {
         None
     }
 
-    /// The table that has the lock, with its schema, known after an attempt; none where locks are in no table.
+    /// Returns the table of the lock, with its schema, known after an attempt; `None` if locks are not in a table.
     fn table(&self) -> Option<String> {
         None
     }
 
-    /// Makes sure that there is a connection; does nothing when there is one. Requests are sent on this connection only.
+    /// Makes sure that there is a connection; does nothing if there is one. Requests are sent on this connection only.
     async fn connect(&mut self) -> Result<(), Error>;
 
-    /// Makes this contender, which has made no attempt, the holder of a lock that was granted to another contender with the
-    /// same owner, and whose lease is as long as the claim says. Nothing is taken, extended or made: the first
-    /// [`Contender::renew`] says whether the lock is still held. Fails where a lock ends with the process that holds it.
+    /// Makes this contender, which has made no attempt, the holder of a lock that was granted to another contender with
+    /// the same owner, and whose lease is as long as the claim says. Nothing is taken, extended or created: the first
+    /// [`Contender::renew`] shows whether the lock is still held. Fails if a lock ends with the process that holds it.
     async fn adopt(&mut self, _held: &Adopted) -> Result<(), Error> {
         Err(Error::new(ErrorKind::Unusable, NO_HANDLES.to_owned()))
     }
 
-    /// The number of the attempt that was granted, where the service counts attempts: [`Contender::adopt`] needs it.
+    /// Returns the number of the granted attempt, for [`Contender::adopt`], if the service counts attempts.
     fn granted_attempt(&self) -> Option<u64> {
         None
     }
 
-    /// Of an [adopted](Contender::adopt) lock that is free: whether others have held it since. False also where the service
-    /// cannot tell.
+    /// Returns `true` if others have held this [adopted](Contender::adopt) lock, which is free now, since it was
+    /// granted. Returns `false` also if the service cannot tell.
     async fn passed_on(&mut self, _held: &Adopted) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Tries once to take the lock, and joins the queue if told to. Repeating it is safe also when an answer was lost: a
-    /// lock that is ours already is granted again, with the same token, and a place in the queue is kept. Where the claim has
-    /// a period that is done, nothing is granted; that is looked at before queueing and again with the grant.
+    /// Tries once to take the lock, and joins the queue if told to. Repeating it is safe even if an answer was lost: a
+    /// lock that is ours already is granted again, with the same token, and a place in the queue is kept. If the
+    /// claim's period is done, nothing is granted; that is checked before queueing and again with the grant.
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error>;
 
-    /// After a busy [`Contender::attempt`] that joined the queue: resolves when it is worth trying again.
+    /// Resolves when it is worth trying again, after a busy [`Contender::attempt`] that joined the queue.
     async fn changed(&mut self) -> Result<(), Error>;
 
     /// Extends a lock that is held, and never creates one that is gone.
     async fn renew(&mut self) -> Result<Renewal, Error>;
 
-    /// While the lock is held, after a [`Contender::renew`] that extended it: resolves when the service says of its own
-    /// accord that something has happened to what the lock rests on. That decides nothing; it is worth another renewal at
-    /// once. Never resolves where the service cannot say so, and when it cannot be heard before the next renewal.
+    /// Resolves when the service itself reports a change to what the lock rests on, while the lock is held, after a
+    /// [`Contender::renew`] that extended it. That decides nothing, but is worth another renewal at once. Never
+    /// resolves if the service cannot report it, or if no report can arrive before the next renewal.
     async fn disturbed(&mut self) {
         std::future::pending::<()>().await;
     }
 
-    /// Gives the lock back and leaves the queue. Legal at any moment and any number of times, also after an attempt
-    /// whose answer was lost. Never touches what another owner has. A lock that was used is [kept](Released::Kept) while the
-    /// claim wants it, and no renewal revives it. Where a success could not be recorded, [`Contender::concerns`] says so.
+    /// Releases the lock and leaves the queue. May be called at any time and any number of times, even after an attempt
+    /// whose answer was lost. Never touches another owner's hold. A used lock is [kept](Released::Kept) as long as the
+    /// claim says, and no renewal revives it. If a success could not be recorded, [`Contender::concerns`] says so.
     async fn release(&mut self, used: Used) -> Result<Released, Error>;
 
-    /// What could make the locks of this service unsafe, as far as it has been noticed since the last call: for one
-    /// warning each.
+    /// Returns what could make the locks of this service unsafe, as far as it has been noticed since the last call, for
+    /// one warning each.
     fn concerns(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The descriptor through which the kernel keeps the lock, where there is one.
+    /// Returns the descriptor through which the kernel keeps the lock, if there is one.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The descriptors through which the kernel keeps the locks that are held: that of a single lock, or one for each of
-    /// several.
+    /// Returns the descriptors through which the kernel keeps the locks that are held: that of a single lock, or one
+    /// for each of several.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.descriptor().into_iter().collect()
     }
@@ -366,7 +366,7 @@ mod tests {
         for (whole, delay, left) in [
             (lease(30, 10), 0, lease(30, 10)),
             (lease(36, 12), 6, lease(30, 10)),
-            // One that is renewed more often all the same.
+            // A lease that is renewed more often anyway.
             (lease(35, 5), 5, lease(30, 5)),
             (lease(5, 1), 9, lease(0, 0)),
         ] {

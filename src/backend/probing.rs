@@ -1,7 +1,7 @@
 /*!
-Finding out whether a lock service keeps its promises: what was found, as data, and the trait behind which each backend looks.
+Checks whether a lock service keeps its promises: the findings, as data, and the trait that each backend implements.
 
-A look has no more rights than a user who may run locks, and changes nothing. What such a user may not ask is said to be skipped.
+A check needs only the rights of a user who may run locks, and changes nothing; it skips what such a user may not ask.
 */
 
 use std::fmt::Write;
@@ -14,32 +14,32 @@ use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::key::{Key, Namespace};
 
-/// How the keys begin under which checks try a lock.
+/// The prefix of keys under which checks try a lock.
 pub(crate) const SCRATCH: &str = "dlock-check-";
-/// How long one probe may take.
+/// The time limit of one probe.
 pub(crate) const PROBE: Duration = Duration::from_secs(5);
-/// How long before its end a certificate is remarked on, in seconds.
+/// The time before its end from which on a certificate is reported, in seconds.
 const SOON: u64 = 14 * 86_400;
-/// The first time that is none, in seconds since 1970: the end of the year 9999.
+/// The first end of a certificate that counts as none, in seconds since 1970: the end of the year 9999.
 const NEVER: u64 = 253_402_300_799;
-/// How far a server's clock may be from this host's that is not remarked on, in milliseconds.
+/// The largest difference between a server's clock and this host's that is not reported, in milliseconds.
 const FAR: u64 = 1000;
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// All is well.
     Ok,
-    /// Locks work, and something could make them unsafe.
+    /// Locks work, but something could make them unsafe.
     Warn,
     /// Locks do not work, as this kind of failure says.
     Fail(ErrorKind),
-    /// It could not be found out.
+    /// It could not be determined.
     Skip,
 }
 
 impl Verdict {
-    /// How it is called in what is printed.
+    /// Returns its name in the output.
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -51,47 +51,47 @@ impl Verdict {
     }
 }
 
-/// What one probe has found, at the service or at one of its servers.
+/// The finding of one probe, at the service or at one of its servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The name of the probe.
     pub probe: &'static str,
-    /// What came of it.
+    /// The result of the probe.
     pub verdict: Verdict,
-    /// The server, where it is about one.
+    /// The server, if the finding is about one.
     pub server: Option<String>,
-    /// What was found.
+    /// The finding in words.
     pub text: String,
-    /// What to do about it.
+    /// The remedy, if any.
     pub remedy: Option<String>,
 }
 
 impl Finding {
-    /// What this probe has found; nothing has to be done about it.
+    /// Returns the finding of this probe, without a remedy.
     #[must_use]
     pub(crate) fn new(probe: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
         Self { probe, verdict, server: None, text: text.into(), remedy: None }
     }
 
-    /// All is well.
+    /// Returns the finding that all is well.
     #[must_use]
     pub(crate) fn ok(probe: &'static str, text: impl Into<String>) -> Self {
         Self::new(probe, Verdict::Ok, text)
     }
 
-    /// Something could make locks unsafe.
+    /// Returns the finding that something could make locks unsafe.
     #[must_use]
     pub(crate) fn warn(probe: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(probe, Verdict::Warn, text).remedied(remedy)
     }
 
-    /// It could not be found out.
+    /// Returns the finding that something could not be determined.
     #[must_use]
     pub(crate) fn skip(probe: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(probe, Verdict::Skip, text).remedied(remedy)
     }
 
-    /// Locks do not work.
+    /// Returns the finding that locks do not work.
     #[must_use]
     pub(crate) fn fail(
         probe: &'static str,
@@ -102,13 +102,13 @@ impl Finding {
         Self::new(probe, Verdict::Fail(kind), text).remedied(remedy)
     }
 
-    /// Locks do not work, because of this error. Its last words are what to do.
+    /// Returns the finding that locks do not work because of this error, whose last words are the remedy.
     #[must_use]
     pub(crate) fn failed(probe: &'static str, error: &Error) -> Self {
         Self::said(probe, Verdict::Fail(error.kind), &error.to_string())
     }
 
-    /// What is said in one sentence, whose last words are what to do.
+    /// Returns the finding that one sentence describes, whose last words are the remedy.
     #[must_use]
     pub(crate) fn said(probe: &'static str, verdict: Verdict, said: &str) -> Self {
         match said.rsplit_once("; ") {
@@ -117,20 +117,20 @@ impl Finding {
         }
     }
 
-    /// This one, about one server.
+    /// Returns this finding, about one server.
     #[must_use]
     pub(crate) fn at(self, server: &impl ToString) -> Self {
         Self { server: Some(server.to_string()), ..self }
     }
 
-    /// This one, with what to do about it.
+    /// Returns this finding with a remedy.
     #[must_use]
     pub(crate) fn remedied(self, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into()).filter(|remedy| !remedy.is_empty());
         Self { remedy, ..self }
     }
 
-    /// This one, where others do what this server cannot: what fails is a warning.
+    /// Returns this finding for a server that others can replace: a failure becomes a warning.
     #[must_use]
     pub(crate) fn borne(self) -> Self {
         let verdict = if matches!(self.verdict, Verdict::Fail(_)) { Verdict::Warn } else { self.verdict };
@@ -138,37 +138,37 @@ impl Finding {
     }
 }
 
-/// What a check is asked about, besides the service.
+/// The parameters of a check, besides the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     /// The prefix for every key on a server.
     pub namespace: Namespace,
-    /// The length of lease that runs ask for.
+    /// The lease that runs request.
     pub ttl: Duration,
 }
 
-/// What came of the first contact: what was found, and of what kind the failure is if the service cannot be used.
+/// The result of the first contact: the findings, and the kind of failure if the service cannot be used.
 pub(crate) type Met = (Vec<Finding>, Option<ErrorKind>);
 
-/// What is found out about one service. Each request is bounded by [`PROBE`], and every future may be dropped at any point.
+/// The probes of one service. Each request is bounded by [`PROBE`], and every future may be dropped at any point.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Probes {
     /// Reaches every server, and logs in.
     async fn meet(&mut self) -> Met;
 
-    /// Looks at what could make locks unsafe; `concerns` is what a contender has noticed.
+    /// Looks for what could make locks unsafe; `concerns` is what a contender has noticed.
     async fn examine(&mut self, concerns: &[String]) -> Vec<Finding>;
 
-    /// The key under which a lock is tried: a `fresh` one, or one of an earlier check that could not be removed.
+    /// Returns the key to try a lock under: the `fresh` one, or one that an earlier check could not remove.
     async fn scratch(&mut self, fresh: Key) -> Key {
         fresh
     }
 
-    /// Removes what a lock with this key leaves behind that does not go by itself.
+    /// Removes what a lock with this key leaves behind, if it does not vanish by itself.
     async fn clean(&mut self, _key: &Key) {}
 }
 
-/// What came of `work`, which may take no longer than a probe; errors call what does not answer `name`.
+/// Returns the result of `work`, which may take no longer than a probe. The error calls the silent side `name`.
 pub(crate) async fn bounded<T>(name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let seconds = PROBE.as_secs();
     let silence = || {
@@ -179,8 +179,8 @@ pub(crate) async fn bounded<T>(name: &str, work: impl Future<Output = Result<T, 
     within(PROBE, work).await.unwrap_or_else(|_| Err(silence()))
 }
 
-/// Connects to the server at `address`, which is called `name`, and by TLS if that is given: what was found, and the connection
-/// where there is one.
+/// Connects to the server at `address`, which is called `name` in messages, and uses TLS if `tls` is given. Returns the
+/// findings, and the connection if there is one.
 pub(crate) async fn contact(name: &str, address: &Address, tls: Option<&Tls>) -> (Vec<Finding>, Option<Wire>) {
     let reached = within(PROBE, reach(&name, address, tls)).await;
     let Ok(Reached { wire, is_of_tls, ends }) = reached else {
@@ -200,7 +200,7 @@ pub(crate) async fn contact(name: &str, address: &Address, tls: Option<&Tls>) ->
     (findings.into_iter().map(|finding| finding.at(address)).collect(), wire)
 }
 
-/// What a certificate is worth that ends then, where it is `now`, both in seconds since 1970.
+/// Returns the finding on a certificate that ends at `ends`, at the time `now`, both in seconds since 1970.
 #[must_use]
 pub(crate) fn certificate(ends: u64, now: u64) -> Finding {
     let at = std::time::UNIX_EPOCH + Duration::from_secs(ends);
@@ -219,13 +219,13 @@ fn days(ends: u64, now: u64) -> usize {
     usize::try_from(ends.saturating_sub(now) / 86_400).unwrap_or(usize::MAX)
 }
 
-/// What came of logging in to a server that was reached, as `reached` says: who we are there, or why we are nobody.
+/// Returns the findings of a login to a server that was `reached`: our identity there, or the reason why we have none.
 #[must_use]
 pub(crate) fn met(mut reached: Vec<Finding>, login: Result<Finding, Error>) -> Vec<Finding> {
     match login {
         Ok(identity) => reached.push(identity),
         Err(error) if error.kind == ErrorKind::Denied => reached.push(Finding::failed("identity", &error)),
-        // That it takes connections proves nothing where it does not answer.
+        // Accepting connections proves nothing if the server does not answer.
         Err(error) => match reached.iter_mut().find(|finding| finding.probe == "reach") {
             Some(reach) => *reach = Finding { server: reach.server.take(), ..Finding::failed("reach", &error) },
             None => reached.push(Finding::failed("reach", &error)),
@@ -234,7 +234,7 @@ pub(crate) fn met(mut reached: Vec<Finding>, login: Result<Finding, Error>) -> V
     reached
 }
 
-/// What kind of failure keeps a service from being used, by what was found on the way there.
+/// Returns the kind of failure that keeps a service from being used: the first one in the findings.
 #[must_use]
 pub(crate) fn kind_of(findings: &[Finding]) -> Option<ErrorKind> {
     findings.iter().find_map(|finding| match finding.verdict {
@@ -243,7 +243,7 @@ pub(crate) fn kind_of(findings: &[Finding]) -> Option<ErrorKind> {
     })
 }
 
-/// What the clock of a server says about it that was `now` in milliseconds since 1970, when it was `here` by this host's clock.
+/// Returns the finding on a server's clock that showed `now` when this host's showed `here` (milliseconds since 1970).
 #[must_use]
 pub(crate) fn clock(now: u64, here: u64) -> Finding {
     let side = if now < here { "behind" } else { "ahead of" };
@@ -259,7 +259,7 @@ pub(crate) fn clock(now: u64, here: u64) -> Finding {
     Finding::warn("clock", text, remedy)
 }
 
-/// A short length of time, for people.
+/// Formats a short length of time for people.
 #[must_use]
 pub(crate) fn length(length: Duration) -> String {
     let micros = length.as_micros();
@@ -270,7 +270,7 @@ pub(crate) fn length(length: Duration) -> String {
     }
 }
 
-/// So many things, in words.
+/// Formats a number of things in words.
 #[must_use]
 pub(crate) fn counted(count: usize, thing: &str) -> String {
     let mut text = format!("{count} {thing}");
@@ -281,7 +281,7 @@ pub(crate) fn counted(count: usize, thing: &str) -> String {
     text
 }
 
-/// The numbers that a version begins with, up to the first that is none.
+/// Returns the leading numbers of a version, at most three.
 #[must_use]
 pub(crate) fn version(text: &str) -> Vec<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,6 +1,5 @@
 /*!
-The backends there are. All that users see of them comes from this list: the schemes, the hints, the help text, the man
-page.
+The list of backends. All that users see of them comes from here: the schemes, the hints, the help text, the man page.
 
 A backend is one folder with a `DRIVER`, its `mod` line in [`crate::backend`] and its line in this list.
 */
@@ -20,10 +19,10 @@ pub(crate) static DRIVERS: &[&Driver] = &[
     &mysql::DRIVER,
 ];
 
-/// The URL of the locks where the user names none.
+/// The URL of the locks if the user gives none.
 pub(crate) const DEFAULT: &str = "file:";
 
-/// Every scheme, with its form and its backend.
+/// Lists every scheme, with its form and its backend.
 pub(crate) fn schemes() -> impl Iterator<Item = (&'static Driver, &'static Form, &'static Scheme)> {
     forms().flat_map(|(driver, form)| form.schemes.iter().map(move |scheme| (driver, form, scheme)))
 }
@@ -32,7 +31,7 @@ fn forms() -> impl Iterator<Item = (&'static Driver, &'static Form)> {
     DRIVERS.iter().flat_map(|driver| driver.forms.iter().map(move |form| (*driver, form)))
 }
 
-/// How URLs begin, one for each form of each backend and for each scheme: what completions offer.
+/// Lists the beginnings of URLs, one for each form of each backend and for each scheme, for completions.
 pub(crate) fn beginnings() -> impl Iterator<Item = String> {
     schemes().map(|(_, form, scheme)| match form.follows {
         Follows::Anything => format!("{}:", scheme.name),
@@ -40,7 +39,7 @@ pub(crate) fn beginnings() -> impl Iterator<Item = String> {
     })
 }
 
-/// The backends for the man pages: the name of each, and all forms of its URLs.
+/// Lists the backends for the man pages: the name of each, and all forms of its URLs.
 pub(crate) fn table() -> impl Iterator<Item = (&'static str, String)> {
     DRIVERS.iter().map(|driver| {
         let forms: Vec<&str> = driver.forms.iter().map(|form| form.full).collect();
@@ -48,19 +47,19 @@ pub(crate) fn table() -> impl Iterator<Item = (&'static str, String)> {
     })
 }
 
-/// What an administrator may have to run before a backend can be used: the name of each such backend, and what makes the text.
+/// Lists the backends that may need a setup by an administrator, with the function that makes its text.
 pub(crate) fn setups() -> impl Iterator<Item = (&'static str, fn() -> String)> {
     DRIVERS.iter().filter_map(|driver| Some((driver.name, driver.setup?)))
 }
 
-/// What is probably meant by a scheme of other clients.
+/// Returns what to use instead of a scheme of other clients.
 #[must_use]
 pub(crate) fn meant(scheme: &str) -> Option<&'static str> {
     let meant = DRIVERS.iter().flat_map(|driver| driver.meant);
     meant.copied().find(|(written, _)| *written == scheme).map(|(_, meant)| meant)
 }
 
-/// All schemes, for who wrote one that there is not.
+/// Lists the schemes, for the unknown-scheme error.
 #[must_use]
 pub(crate) fn choice() -> String {
     let names = |anything: bool, end: &str| {
@@ -70,13 +69,13 @@ pub(crate) fn choice() -> String {
     listed(&[names(true, ":"), vec![names(false, "://").join(" ")]].concat(), " or ")
 }
 
-/// The names of all backends, in words.
+/// Lists the names of all backends, in words.
 #[must_use]
 pub(crate) fn names() -> String {
     listed(&DRIVERS.iter().map(|driver| driver.name).collect::<Vec<_>>(), " or ")
 }
 
-/// What `--backend` takes, for the help text of a subcommand that needs at least these meeting points.
+/// Returns the help text of `--backend`, for a subcommand that needs at least these meeting points.
 #[must_use]
 pub(crate) fn help(least: Meetings) -> String {
     let fits = |driver: &Driver| driver.abilities.meetings >= least;
@@ -86,7 +85,7 @@ pub(crate) fn help(least: Meetings) -> String {
     format!("Where the lock is: {}; with TLS {}; default {DEFAULT}", listed(&short, " or "), listed(&tls, " or "))
 }
 
-/// `items` with commas between them, and `last` before the last one.
+/// Joins `items` with commas, and with `last` before the last one.
 fn listed(items: &[impl AsRef<str>], last: &str) -> String {
     let mut text = String::new();
     for (index, item) in items.iter().enumerate() {

@@ -12,10 +12,10 @@ use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
 use crate::backend::{Options, Service};
 
-/// Schemes that are less alike than this are not taken for each other.
+/// Schemes that are less similar than this are not suggested for each other.
 const LEAST_LIKENESS: f64 = 0.9;
 
-/// The backend of the locks, as its URL names it.
+/// The backend of the locks, as given by its URL.
 pub(crate) struct Target {
     driver: &'static Driver,
     scheme: &'static Scheme,
@@ -23,7 +23,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The backend when the user chooses none. Fails as [`Self::parse`] does, which never happens.
+    /// Returns the backend if the user chooses none. Fails as [`Self::parse`] does, which never happens.
     pub(crate) fn default_one() -> Result<Self, String> {
         Self::parse(DEFAULT)
     }
@@ -50,19 +50,19 @@ impl Target {
         Ok(Self { driver, scheme, place: (form.read)(scheme, rest, &form.hint())? })
     }
 
-    /// The backend's name for `DLOCK_BACKEND_KIND`.
+    /// Returns the backend's name for `DLOCK_BACKEND_KIND`.
     #[must_use]
     pub(crate) fn kind(&self) -> &'static str {
         self.driver.name
     }
 
-    /// Whether locks there expire when they are not renewed.
+    /// Returns `true` if locks there expire unless they are renewed.
     #[must_use]
     pub(crate) fn has_lease(&self) -> bool {
         self.driver.has_lease
     }
 
-    /// The scheme that means the same with TLS; none where nothing leaves this host.
+    /// Returns the backend's equivalent scheme with TLS; `None` if nothing leaves this host.
     #[must_use]
     pub(crate) fn tls_scheme(&self) -> Option<&'static str> {
         self.is_tls()?;
@@ -72,44 +72,44 @@ impl Target {
         alike.map(|scheme| scheme.name)
     }
 
-    /// What an administrator may have to run there before it can be used; none where there is nothing of the kind.
+    /// Returns what an administrator may have to run there before the first use; `None` if there is nothing to run.
     #[must_use]
     pub(crate) fn setup(&self) -> Option<String> {
         self.place.setup()
     }
 
-    /// The longest time between SIGTERM and SIGKILL, as a divisor of the lease.
+    /// Returns the longest time between SIGTERM and SIGKILL, as a divisor of the lease.
     #[must_use]
     pub(crate) fn kill_after_share(&self) -> u32 {
         self.driver.kill_after_share
     }
 
-    /// How many times as long as `--lock-delay` the rest of a lease must be; none where the option means nothing.
+    /// Returns the minimum rest of a lease as a multiple of `--lock-delay`; `None` if the option has no meaning.
     #[must_use]
     pub(crate) fn delay_share(&self) -> Option<u32> {
         self.driver.delay_share
     }
 
-    /// Uses these credentials where the URL gives none.
+    /// Uses these credentials if the URL gives none.
     pub(crate) fn add_credentials(&mut self, user: Option<String>, password: Option<String>) {
         if let Some(location) = self.place.location() {
             location.add_credentials(user, password);
         }
     }
 
-    /// Whether a password is known.
+    /// Returns `true` if a password is known.
     #[must_use]
     pub(crate) fn has_password(&mut self) -> bool {
         self.place.location().is_some_and(|location| location.login.password.is_some())
     }
 
-    /// Whether there are servers, which get credentials.
+    /// Returns `true` if there are servers, which get credentials.
     #[must_use]
     pub(crate) fn has_servers(&mut self) -> bool {
         self.place.location().is_some()
     }
 
-    /// Whether what is sent to `other` reaches only servers that are also named here, and in plain text only if it does here.
+    /// Returns `true` if data for `other` reaches only servers named here, and in plain text only if it does here.
     #[must_use]
     pub(crate) fn covers(&mut self, other: &mut Self) -> bool {
         let is_alike = self.kind() == other.kind() && self.place.master() == other.place.master();
@@ -119,13 +119,13 @@ impl Target {
         is_alike && stays_secret && other.place.location().is_some_and(is_named)
     }
 
-    /// Whether the connection to the servers is encrypted; `None` where nothing leaves this host.
+    /// Returns `true` if the connection to the servers is encrypted; `None` if nothing leaves this host.
     #[must_use]
     pub(crate) fn is_tls(&self) -> Option<bool> {
         self.place.is_tls().or(self.scheme.tls)
     }
 
-    /// Whether all keys there are the same lock.
+    /// Returns `true` if all keys there are the same lock.
     #[must_use]
     pub(crate) fn is_one_lock(&self) -> bool {
         self.place.is_one_lock()
@@ -141,21 +141,21 @@ impl Target {
     }
 }
 
-/// The URL without its password.
+/// Shows the URL without its password.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.place.fmt(f)
     }
 }
 
-/// Without the password too.
+/// Shows no password either.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Target({:?})", self.place)
     }
 }
 
-/// The error for an unknown scheme. It repeats only what is certainly a scheme: anything else could be a password.
+/// Returns the error for an unknown scheme. It repeats only what is surely a scheme: other text could be a password.
 fn unknown(scheme: &str, rest: Option<&str>) -> String {
     let is_scheme = scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
     if !is_scheme || !rest.is_some_and(|rest| rest.starts_with("//")) {
@@ -173,7 +173,7 @@ fn unknown(scheme: &str, rest: Option<&str>) -> String {
     }
 }
 
-/// The scheme that is spelled most like this one, if one is.
+/// Returns the scheme with the most similar spelling, if it is similar enough.
 fn alike(scheme: &str) -> Option<&'static str> {
     let likeness = |known: &str| strsim::jaro_winkler(&scheme.to_ascii_lowercase(), known);
     let known = schemes().map(|(.., known)| (likeness(known.name), known.name));
@@ -181,7 +181,7 @@ fn alike(scheme: &str) -> Option<&'static str> {
     best.filter(|(likeness, _)| *likeness >= LEAST_LIKENESS).map(|(_, known)| known)
 }
 
-/// What there is to use instead of a service that has no backend.
+/// Returns what to use instead of a service that has no backend.
 fn not_built(scheme: &str) -> Option<&'static str> {
     match scheme {
         "k8s" | "kubernetes" | "kube" => {
@@ -192,16 +192,16 @@ fn not_built(scheme: &str) -> Option<&'static str> {
     }
 }
 
-/// The password in a backend URL as it is written there, whatever else is wrong with it.
+/// Returns the password in a backend URL as it is written there, whatever else is wrong with the URL.
 #[must_use]
 pub(crate) fn password_in(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://").filter(|(scheme, _)| *scheme != "file")?;
-    // A password with a bare `/` or `@` is wrong and still a secret: the last `@` is where it ends.
+    // A password with a bare `/` or `@` is invalid and still a secret: it ends at the last `@`.
     let (credentials, _) = rest.rsplit_once('@')?;
     credentials.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
 }
 
-/// `text` without the password of its user part, whether it is a valid URL or not: for the command's environment.
+/// Returns `text`, valid URL or not, without the password of its user part, for the command's environment.
 #[must_use]
 pub(crate) fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| *scheme != "file") else {

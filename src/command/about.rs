@@ -8,28 +8,28 @@ use crate::backend::url::without_password;
 use crate::here;
 use crate::holder::About;
 
-/// What the holder is there for, as far as it is published.
+/// The published properties of a holder.
 #[derive(Debug, Default)]
 pub(super) struct Purpose {
     /// The name of the program that runs under the lock.
     pub program: String,
-    /// The length of lease that is asked for; none for a lock without one.
+    /// The requested lease length; `None` for a lock without a lease.
     pub ttl: Option<Duration>,
-    /// How much of it the command does not count on.
+    /// The part of the lease that the command does not count on.
     pub delay: Duration,
     /// The text shown to waiters.
     pub reason: Option<String>,
-    /// How long the command has to end; none without a command.
+    /// The time that the command has to end; `None` without a command.
     pub kill_after: Option<Duration>,
-    /// Whether requests to stop are heeded.
+    /// `true` if the holder honors requests to stop.
     pub stop: bool,
-    /// Whether the lock outlives this process.
+    /// `true` if the lock outlives this process.
     pub handle: bool,
-    /// The process for which this one holds the lock; none where it is for itself.
+    /// The process for which this one holds the lock; `None` if it holds it for itself.
     pub pid: Option<i32>,
 }
 
-/// What dlock publishes about itself and about this purpose.
+/// Returns what dlock publishes about itself and about this purpose.
 pub(super) fn about(purpose: Purpose) -> About {
     let Purpose { program, ttl, delay, reason, kill_after, stop, handle, pid } = purpose;
     let pid = pid.unwrap_or_else(|| nix::unistd::getpid().as_raw());
@@ -56,7 +56,7 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The URL of the CI job that runs dlock, as the CI system sets it.
+/// Returns the URL of the CI job that runs dlock, as the CI system sets it.
 fn ci_job() -> Option<String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let github = || {

@@ -19,7 +19,7 @@ use crate::report::Report;
 use crate::report::event::Event;
 use crate::settings::AcquireSettings;
 
-/// Takes the lock and prints its handle; returns how dlock ends.
+/// Takes the lock and prints its handle; returns dlock's exit.
 pub(crate) fn acquire(settings: &AcquireSettings) -> Exit {
     if let Some(keeping) = &settings.keeping {
         return keeping::acquire(settings, keeping);
@@ -67,8 +67,8 @@ async fn hand_over(
         return Err(Failure::new(Exit::Usage, Event::Settings(NO_HANDLES.to_owned())));
     }
     let text = taking.granted(&mut handle, grant, waited);
-    // What the service is told after a wait, of its holder and since when, goes before this request, and is not to end with
-    // this process. No answer proves nothing.
+    // After a wait, the service is told the holder and since when it holds the lock. That goes before this request, and
+    // must not end with this process. A missing answer proves nothing.
     let renewed = before(Instant::now() + acquire_timeout(handle.ttl), taking.contender.renew()).await;
     if let Ok(Ok(Renewal::NotMine(why))) = renewed {
         return Err(lost(&handle, why));

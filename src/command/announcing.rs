@@ -14,10 +14,10 @@ use crate::lease::waiting::WaitNews;
 use crate::report::Report;
 use crate::report::event::{Event, Hindrance, Lock};
 
-/// A new holder is reported this long after the last line, or later: a queue of short jobs must not fill a log.
+/// The shortest time between a line and the report of a new holder: a queue of short jobs must not fill a log.
 const SHORTEST: Duration = Duration::from_secs(5);
 
-/// The latest news of the wait: of which lock, and when it came.
+/// The latest news of the wait: its lock, and the time when it came.
 pub(super) struct LatestNews<'a> {
     report: &'a Report,
     /// The URL of the backend, without a password.
@@ -28,12 +28,12 @@ pub(super) struct LatestNews<'a> {
 }
 
 impl<'a> LatestNews<'a> {
-    /// The news of a wait that begins now, at this backend.
+    /// Starts the news of a wait that begins now, at this backend.
     pub(super) fn new(report: &'a Report, place: String) -> Self {
         Self { report, place, begun: Instant::now(), latest: RefCell::default(), changes: Changes::new(SHORTEST) }
     }
 
-    /// Replaces the news by that of the lock `key`. The journal has the first, and what has changed.
+    /// Replaces the news with that of the lock `key`. The journal gets the first news and every change.
     pub(super) fn set(&self, key: &Key, news: WaitNews) {
         let change = self.latest.borrow().as_ref().map(|(of, before, _)| match change(before, &news) {
             // Another lock has another holder.
@@ -49,7 +49,7 @@ impl<'a> LatestNews<'a> {
         }
     }
 
-    /// How the wait stands after so long, as far as that is known.
+    /// Returns the state of the wait after `waited`, if it is known.
     fn event(&self, waited: Duration) -> Option<Event> {
         let (key, why) = self.hindrance()?;
         Some(Event::Waiting {
@@ -59,7 +59,7 @@ impl<'a> LatestNews<'a> {
         })
     }
 
-    /// Which lock is missing and why, as far as it is known now.
+    /// Returns the missing lock and the reason, if they are known.
     fn hindrance(&self) -> Option<(Key, Hindrance)> {
         let news = self.latest.borrow();
         let (key, news, came) = news.as_ref()?;
@@ -89,7 +89,7 @@ fn change(before: &WaitNews, now: &WaitNews) -> Change {
     }
 }
 
-/// Reports who holds the lock that is waited for, for as long as it is polled.
+/// Reports the holder of the awaited lock, for as long as the future is polled.
 pub(super) async fn announce(news: &LatestNews<'_>) -> Infallible {
     pace::announce(news.report, &news.changes, |waited| news.event(waited)).await
 }

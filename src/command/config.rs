@@ -23,7 +23,7 @@ pub(crate) fn config(matches: &ArgMatches) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// A row of the table; none where there is no value, and for a switch that is off and that nothing has turned.
+/// Returns a row of the table; `None` without a value, or for a switch that is off by default.
 fn told(Row { option, value, origin }: &Row) -> Option<[&str; 3]> {
     let value = value.as_deref().filter(|value| *value != "false" || origin != "default")?;
     Some([option, value, origin])

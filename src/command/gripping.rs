@@ -17,7 +17,7 @@ use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
 use crate::settings::{Connection, HandleSettings};
 
-/// The claim under which the lock of `handle` is held. Nothing is published under it any more.
+/// Returns the claim under which the lock of `handle` is held. Nothing is published under it any more.
 pub(super) fn claim(handle: &Handle) -> Claim {
     Claim {
         key: handle.key.clone(),
@@ -32,12 +32,12 @@ pub(super) fn claim(handle: &Handle) -> Claim {
     }
 }
 
-/// What `handle` says of its grant.
+/// Returns what `handle` says of its grant.
 pub(super) fn held(handle: &Handle) -> Adopted {
     Adopted { token: handle.token, attempt: handle.attempt }
 }
 
-/// Whether the keeper's number means a process here: on this host, since its last start, in this PID namespace.
+/// Returns `true` if the keeper's pid means a process here: on this host, since its last start, in this PID namespace.
 pub(super) fn is_here(keeper: &Keeper) -> bool {
     !keeper.boot.is_empty()
         && here::boot().as_ref() == Some(&keeper.boot)
@@ -46,26 +46,26 @@ pub(super) fn is_here(keeper: &Keeper) -> bool {
 
 /// A lock with its handle.
 pub(super) struct Grip<'a> {
-    /// The handle.
+    /// The handle under which the lock is held.
     pub handle: &'a Handle,
     /// The connection to its service.
     pub connection: &'a Connection,
-    /// The service.
+    /// The service that keeps the lock.
     pub service: Box<dyn Service>,
     /// The owner's contender, which has taken nothing over yet.
     pub contender: Box<dyn Contender>,
-    /// What is reported.
+    /// The report that takes the messages.
     pub report: Report,
 }
 
 impl Grip<'_> {
-    /// The URL of the backend, without a password.
+    /// Returns the URL of the backend, without a password.
     pub(super) fn place(&self) -> String {
         self.connection.target.to_string()
     }
 }
 
-/// Runs `work` on the lock of the handle; where that is empty, it ends as `empty` says.
+/// Runs `work` on the lock of the handle; if the handle is empty, returns the result of `empty`.
 pub(super) fn with<'a>(
     settings: &'a HandleSettings,
     empty: impl FnOnce(&Report) -> Result<Exit, Failure>,
@@ -83,7 +83,7 @@ pub(super) fn with<'a>(
     outcome
 }
 
-/// The failure for a lock that is not held by its handle any more.
+/// Returns the failure for a lock that its handle no longer holds.
 pub(super) fn lost(handle: &Handle, why: String) -> Failure {
     Failure::new(Exit::Lost, Event::Handle(HandleEvent::Lost { key: handle.key.clone(), why }))
 }

@@ -11,10 +11,10 @@ use crate::exit::{CONFLICT, Exit, Failure};
 use crate::key::Key;
 use crate::settings::HeldSettings;
 
-/// Ends with 0 inside runs that hold all of the locks, with 75 otherwise, and with 69 where that cannot be told.
+/// Returns 0 inside runs that hold all of the locks, 75 otherwise, and 69 if that cannot be determined.
 pub(crate) fn held(settings: &HeldSettings) -> Result<Exit, Failure> {
     let outer = Outer::inherited();
-    // The backend need not be asked.
+    // No need to ask the backend.
     if outer.is_empty() {
         return Ok(Exit::NotAcquired(CONFLICT));
     }
@@ -33,7 +33,7 @@ pub(crate) fn held(settings: &HeldSettings) -> Result<Exit, Failure> {
     })
 }
 
-/// The exit for one of the locks.
+/// Returns the exit for one of the locks.
 async fn is_held(
     session: &mut Session<'_>,
     outer: &[Outer],
@@ -43,7 +43,7 @@ async fn is_held(
     let seen = session.look_at(key).await.map_err(|error| looking::failed(&key.to_string(), &error))?;
     for published in seen.holders.iter().filter_map(|party| party.published()) {
         let kept = is_kept(outer, inherited, published, key).await;
-        // Whatever the reason why a nested run would be refused.
+        // For whatever reason a nested run would be refused.
         if kept.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })? {
             return Ok(Exit::Success);
         }

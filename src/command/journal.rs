@@ -12,8 +12,8 @@ use crate::report::journal::Sink;
 use crate::schema::events::Run;
 use crate::settings::Connection;
 
-/// Opens the journal of a run for the lock `key`, of several the first, its `owner` and the `program` that is to run; empty where
-/// none is.
+/// Opens the journal of a run for the lock `key` (the first of several), its `owner` and the `program` that is to run,
+/// which is empty if there is none.
 pub(super) fn open(
     report: &mut Report,
     sink: &Sink,

@@ -15,9 +15,9 @@ use crate::report::picture::Table;
 use crate::schema::listing::Listing;
 use crate::settings::ListSettings;
 
-/// How many locks are read and printed before the next ones are asked for.
+/// Number of locks to read and print before asking for the next ones.
 const TOGETHER: usize = 250;
-/// The name of a lock by which it is found out whether the service answers.
+/// The name of the lock that is looked at to find out whether the service answers.
 const ANY: &str = "dlock";
 
 /// Prints all locks that are held.
@@ -49,7 +49,7 @@ pub(crate) fn list(settings: &ListSettings) -> Result<Exit, Failure> {
     })
 }
 
-/// Draws the list into `sink`, in parts as it is read, and returns what is to be said about it.
+/// Draws the list into `sink`, in parts as it is read, and returns remarks about it.
 async fn draw(
     session: &mut Session<'_>,
     settings: &ListSettings,
@@ -58,7 +58,7 @@ async fn draw(
 ) -> Result<Vec<Event>, Failure> {
     let (begun, what) =
         (wall_millis(), format!("the locks in the namespace '{}'", settings.look.connection.namespace.as_str()));
-    // A server that is silent is given up in time: a list may take long, and one lock does not.
+    // Gives up on a silent server in time: a list may take long, but one lock does not.
     if let Ok(key) = Key::parse(ANY.as_ref()) {
         session.look_at(&key).await.map_err(|error| looking::failed(&what, &error))?;
     }
@@ -76,7 +76,7 @@ async fn draw(
         if settings.look.json { sink(&listing.part(&locks, &session.place))? } else { sink(&table.part(&locks))? }
     }
     if settings.look.json {
-        // Of locks that were freed meanwhile nothing is said.
+        // Locks that were freed meanwhile are not mentioned.
         let total = if names.is_cut { names.total } else { Some(shown) };
         let successes = session.look(async |survey| survey.last_successes(&settings.prefix).await).await.ok();
         sink(&listing.end(&session.place, successes.as_ref(), total, names.is_cut))?;
@@ -86,7 +86,7 @@ async fn draw(
     Ok(remarks(session, settings, &names, shown))
 }
 
-/// What is to be said about the list as a whole.
+/// Returns remarks about the list as a whole.
 fn remarks(session: &Session<'_>, settings: &ListSettings, names: &Names, shown: u64) -> Vec<Event> {
     let place = session.exact_place();
     let mut remarks = Vec::new();
@@ -100,7 +100,7 @@ fn remarks(session: &Session<'_>, settings: &ListSettings, names: &Names, shown:
         remarks.push(Look::OnlyThisNamespace);
     }
     if remarks.is_empty() && shown == 0 {
-        // Lock files are in a directory, and in no namespace.
+        // Lock files belong to a directory, not to a namespace.
         let is_of_files = session.place.backend.starts_with("file:");
         let namespace = settings.look.connection.namespace.as_str();
         let namespace = if is_of_files { String::new() } else { namespace.to_owned() };

@@ -20,23 +20,23 @@ use crate::report::event::{Event, Look, place_in};
 use crate::schema::Place;
 use crate::settings::LookSettings;
 
-/// How often a look is made that fails in a way that may pass.
+/// Number of tries for a look that fails in a way that may pass.
 const TRIES: usize = 2;
-/// How soon a look fails after which another one is made: one that took longer has waited for an answer already.
+/// A look that fails within this time is made again: one that took longer has waited for an answer already.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// A session.
+/// A session of looks at a lock service.
 pub(super) struct Session<'a> {
     settings: &'a LookSettings,
     survey: Box<dyn Survey>,
-    /// Where it looks.
+    /// The backend, the namespace and the table of the locks.
     pub place: Place,
-    /// What it reports.
+    /// The report that takes the messages.
     pub report: Report,
     here: Here,
 }
 
-/// What tells whether a holder's process is on this host.
+/// Properties of this host that tell whether a holder's process is on it.
 struct Here {
     boot: Option<String>,
     namespace: Option<u64>,
@@ -81,27 +81,27 @@ pub(super) fn with<'a>(
 }
 
 impl Session<'_> {
-    /// Looks at one lock. Connecting and looking take no longer than connecting may take.
+    /// Looks at one lock. Connecting and looking together take no longer than connecting may take.
     pub(super) async fn look_at(&mut self, key: &Key) -> Result<Seen, Error> {
         let limit = self.settings.connection.connect_timeout;
         let looked = within(limit, self.look(async |survey| survey.look(key).await)).await;
         looked.unwrap_or_else(|_| Err(self.silence(limit)))
     }
 
-    /// The last break of a lock, as far as it can be read: nothing depends on it.
+    /// Returns the last break of a lock, if it can be read: nothing depends on it.
     pub(super) async fn last_break(&mut self, key: &Key) -> Option<Ask> {
         let limit = self.settings.connection.connect_timeout;
         within(limit, self.survey.last_break(key)).await.ok()?.ok()?
     }
 
-    /// The last success under a lock of a run with `--once-per`, as far as it is recorded.
+    /// Returns the last recorded success of a run with `--once-per` under a lock.
     pub(super) async fn last_success(&mut self, key: &Key) -> Result<Option<Done>, Error> {
         let limit = self.settings.connection.connect_timeout;
         let looked = within(limit, self.look(async |survey| survey.last_success(key).await)).await;
         looked.unwrap_or_else(|_| Err(self.silence(limit)))
     }
 
-    /// Makes a look that may take longer, and another one if the first one fails at once in a way that may pass.
+    /// Makes a look that may take longer, and repeats it if it fails at once in a way that may pass.
     pub(super) async fn look<T>(
         &mut self,
         mut look: impl AsyncFnMut(&mut dyn Survey) -> Result<T, Error>,
@@ -125,23 +125,23 @@ impl Session<'_> {
         seen
     }
 
-    /// Says so where the service may hide locks from this user.
+    /// Returns a remark if the service may hide locks from this user.
     pub(super) fn hidden(&self) -> Option<Event> {
         self.survey.hides().then(|| Event::Look(Look::Hidden(self.exact_place())))
     }
 
-    /// The error for a service that did not answer for so long.
+    /// Returns the error for a service that did not answer within `limit`.
     fn silence(&self, limit: Duration) -> Error {
         let limit = humantime::format_duration(limit);
         Error::unavailable(format!("{} did not answer within {limit}", self.place.backend))
     }
 
-    /// Where it looks, for people: with the directory where the URL of lock files names none.
+    /// Returns the place for messages: with the directory if the URL of lock files names none.
     pub(super) fn exact_place(&self) -> String {
         self.survey.place().unwrap_or_else(|| place_in(&self.place.backend, self.place.table.as_deref()))
     }
 
-    /// Why the last break that was made could not be recorded; none where it was.
+    /// Returns the reason why the last break could not be recorded; `None` if it was.
     pub(super) fn untraced(&mut self) -> Option<Error> {
         self.survey.untraced()
     }
@@ -151,7 +151,7 @@ impl Session<'_> {
         self.survey.changed(key).await;
     }
 
-    /// Adds what this host knows of the processes that hold a lock and wait for it.
+    /// Adds what this host knows of the processes that hold the lock or wait for it.
     pub(super) fn judge(&self, seen: &mut Seen) {
         for party in seen.holders.iter_mut().chain(&mut seen.queue) {
             self.here.judge(party);
@@ -159,12 +159,12 @@ impl Session<'_> {
     }
 }
 
-/// Whether another try may help.
+/// Returns `true` if another try may help.
 fn may_pass_at_once(error: &Error) -> bool {
     error.is_transient() && error.kind != ErrorKind::Mistaken
 }
 
-/// The failure for a look at these locks that failed.
+/// Returns the failure for a failed look at these locks.
 pub(super) fn failed(what: &str, error: &Error) -> Failure {
     let event = Event::Look(Look::Failed { what: what.to_owned(), reason: error.to_string() });
     Failure::new(session::exit_of(error.kind), event)

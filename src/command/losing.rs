@@ -11,7 +11,7 @@ use crate::lease::timing::{Grace, Schedule};
 use crate::report::event::Loss;
 use crate::supervise::protocol::Deadline;
 
-/// When the process is stopped if `schedule` is not renewed; `None` with `--on-lost ignore`.
+/// Returns the deadline of the process if `schedule` is not renewed; `None` with `--on-lost ignore`.
 pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline> {
     match on_lost {
         OnLost::Stop => Some(Deadline { stop_at: schedule.stop_at(), kill_at: schedule.dead_at() }),
@@ -20,8 +20,7 @@ pub(super) fn deadline(schedule: &Schedule, on_lost: OnLost) -> Option<Deadline>
     }
 }
 
-/// How long a process may take between SIGTERM and SIGKILL when it is stopped, where the lock has this lease; none where it goes
-/// on.
+/// Returns the time between SIGTERM and SIGKILL that a process gets under a lock with this lease; `None` if it goes on.
 pub(super) fn kill_after(on_lost: OnLost, grace: Grace, lease: Option<Duration>) -> Option<Duration> {
     match on_lost {
         OnLost::Stop => Some(grace.within(lease)),
@@ -30,7 +29,7 @@ pub(super) fn kill_after(on_lost: OnLost, grace: Grace, lease: Option<Duration>)
     }
 }
 
-/// What `news` that is final says of the loss; none for news after which the lock is still held.
+/// Returns the loss that `news` means; `None` for news after which the lock is still held.
 pub(super) fn loss(news: LeaseNews) -> Option<Loss> {
     match news {
         LeaseNews::NotMine(why) => Some(Loss::NotMine(why)),
@@ -43,7 +42,7 @@ pub(super) fn loss(news: LeaseNews) -> Option<Loss> {
     }
 }
 
-/// A length for people: in seconds, below ten of them in tenths.
+/// Rounds a length for messages: to seconds, below ten of them to tenths.
 fn rounded(length: Duration) -> Duration {
     let step = if length < Duration::from_secs(10) { 100 } else { 1000 };
     Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / step * step)

@@ -13,41 +13,41 @@ use crate::report::event::Event;
 
 /// A wait shorter than this is not reported.
 const SILENCE: Duration = Duration::from_millis(400);
-/// How often the line on a terminal is brought up to date.
+/// Interval at which the line on a terminal is updated.
 const REFRESH: Duration = Duration::from_secs(1);
-/// When lines are written elsewhere, after the first one, in seconds since the beginning of the wait; and then how often.
+/// Times of the lines after the first one elsewhere, in seconds since the beginning of the wait; then the interval.
 const LINES: [u64; 3] = [30, 60, 120];
 const REPEAT: u64 = 300;
 
-/// What has changed from one piece of news to the next.
+/// The change from one piece of news to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing that is reported before the next line is due.
+    /// No change that is reported before the next line is due.
     None,
     /// Trouble with the backend has begun or ended.
     Trouble,
-    /// Others hold the lock, or are there.
+    /// The holders, or the parties that are there, have changed.
     Others,
 }
 
-/// The changes that were not reported yet.
+/// The changes that have not been reported yet.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// Others are reported before the next line is due, but not sooner after the last one than this.
+    /// The least time between the last line and the report of other holders or parties.
     shortest: Duration,
     /// Notified when trouble begins or ends.
     turned: Notify,
-    /// Notified when there are others than before.
+    /// Notified when the holders or parties have changed.
     moved: Notify,
 }
 
 impl Changes {
-    /// No changes so far. Others are reported at least this long after the last line: many of them must not fill a log.
+    /// Starts without changes. Others are reported at least `shortest` after the last line, so as not to fill a log.
     pub(super) fn new(shortest: Duration) -> Self {
         Self { shortest, turned: Notify::new(), moved: Notify::new() }
     }
 
-    /// Takes note of this one.
+    /// Takes note of this change.
     pub(super) fn note(&self, change: Change) {
         match change {
             Change::None => {}
@@ -57,8 +57,8 @@ impl Changes {
     }
 }
 
-/// Reports a wait for as long as it is polled. `event` is told how long the wait has lasted, and has the event that says how
-/// it stands; `None` while nothing is known.
+/// Reports a wait for as long as the future is polled. `event` gets the time waited so far, and returns the event that
+/// describes the wait; `None` while nothing is known.
 pub(super) async fn announce(
     report: &Report,
     changes: &Changes,
@@ -92,7 +92,7 @@ pub(super) async fn announce(
     }
 }
 
-/// When the next line is due where it is not kept up to date, as the time since the beginning of the wait.
+/// Returns the time from the beginning of the wait to the next line, for output that is not updated in place.
 fn next_line(waited: Duration) -> Duration {
     let first = LINES.into_iter().map(Duration::from_secs).find(|due| *due > waited);
     let repeated = || Duration::from_secs(LINES[2] + (waited.as_secs().saturating_sub(LINES[2]) / REPEAT + 1) * REPEAT);

@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::report::event::Event;
 use crate::report::event::meeting::{MeetingEvent, Point};
 
-/// Who has come or gone is reported this long after the last line, or later: there may be hundreds of them.
+/// The least time between the last line and the report of arrivals or departures: there may be hundreds of them.
 const SHORTEST: Duration = Duration::from_secs(30);
 
 /// The latest news of a wait.
@@ -39,7 +39,7 @@ impl Progress {
         });
     }
 
-    /// Reports the news, for as long as it is polled. The wait at this `point` is for so `many`.
+    /// Reports the news, for as long as the future is polled. The wait at this `point` is for `many` arrivals.
     pub(super) async fn announce(&self, report: &Report, point: &Point, many: u64) -> Infallible {
         let event = |waited| {
             let news = self.latest.borrow().clone()?;

@@ -13,27 +13,27 @@ use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Hindrance, Lock};
 use crate::settings::WaitLimit;
 
-/// What was asked for.
+/// A request for a lock.
 pub(super) struct Wish {
-    /// The lock.
+    /// The requested lock.
     pub lock: Lock,
-    /// How it was to be held.
+    /// The requested mode.
     pub mode: Mode,
-    /// How long it was waited for.
+    /// The limit of the wait.
     pub wait_limit: WaitLimit,
-    /// The exit code when it was not acquired.
+    /// The exit code if the lock was not acquired.
     pub conflict: u8,
-    /// How much is reported.
+    /// The verbosity of the messages.
     pub verbosity: Verbosity,
 }
 
-/// Whether a run of this mode could hold the lock together with `holder` and the others `beside` it.
+/// Returns `true` if a run of this mode could hold the lock together with `holder` and `beside` others.
 fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
     let is_alike = matches!(holder, Holder::Dlock(published) if published.mode() == Some(mode));
     is_alike && usize::try_from(beside.saturating_add(1)).is_ok_and(|holders| holders < mode.room())
 }
 
-/// The message and the exit code for a lock that was not acquired.
+/// Returns the message and the exit code for a lock that was not acquired.
 pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
     let Wish { lock, mode, wait_limit, conflict, verbosity } = wish;
     let within = match wait_limit {
@@ -45,7 +45,7 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
             let queued = has_room(mode, &holder, beside);
             Hindrance::Held { holder, beside, now, position: None, queued }
         }
-        // The contender was told to forget the outer runs, or there are none.
+        // The contender was told to ignore the outer runs, or there are none.
         Refused::Outer(outer) => {
             Hindrance::Held { holder: Holder::Dlock(outer), beside: 0, now: 0, position: None, queued: false }
         }
@@ -62,14 +62,14 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
     not_acquired(conflict, verbosity, Event::NotAcquired { lock, within, why })
 }
 
-/// How a subcommand ends that wants the lock which the handle in its environment holds: it would wait for itself.
-/// Whether it `runs` commands depends on the backend.
+/// Returns the failure of a subcommand that wants the lock which the handle in its environment holds: it would wait for
+/// itself. `runs` says whether the backend lets commands run under a handle.
 pub(super) fn held_by_own_handle(wish: Wish, runs: bool) -> Failure {
     let event = HandleEvent::OwnHandle { key: wish.lock.key, runs };
     not_acquired(wish.conflict, wish.verbosity, Event::Handle(event))
 }
 
-/// The exit of a subcommand that does not get the lock, with its reason unless it is to be quiet.
+/// Returns the failure of a subcommand that does not get the lock, with its reason unless it is to be quiet.
 fn not_acquired(conflict: u8, verbosity: Verbosity, reason: Event) -> Failure {
     let exit = Exit::NotAcquired(conflict);
     match verbosity {

@@ -17,10 +17,10 @@ use crate::report::event::handle::HandleEvent;
 use crate::settings::HandleSettings;
 use crate::supervise::guard::under::{Under, guards};
 
-/// How long a guard may take to answer, in milliseconds.
+/// Time limit for a guard's answer, in milliseconds.
 const ANSWER: u16 = 1000;
 
-/// Gives the lock back, and ends as that goes.
+/// Gives the lock back; returns dlock's exit.
 pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
     let empty = |report: &crate::report::Report| {
         let nothing = match settings.elsewhere.clone() {
@@ -47,7 +47,7 @@ pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
             }
             Ok(Released::NotMine) => {
                 let seen = look(grip).await;
-                // What cannot be told counts as nothing: the lock is not held by the handle, which is what was asked for.
+                // An unknown answer counts as no: the handle does not hold the lock, which is what was asked for.
                 let passed_on = adopting::passed_on(grip.contender.as_mut(), &held(grip.handle)).await;
                 let (exit, event) = verdict(grip.handle, seen.as_ref(), passed_on.unwrap_or(false));
                 if exit == Exit::Success {
@@ -66,8 +66,8 @@ pub(crate) fn release(settings: &HandleSettings) -> Result<Exit, Failure> {
     })
 }
 
-/// Waits for the guards on this host of commands under the handle. One that goes on is waited for no longer than a connection;
-/// where this process is a part of it, it stops its command when the lock is gone.
+/// Waits for the guards of commands under the handle on this host: for one that goes on, no longer than for a
+/// connection. Without a keeper, a guard above this process is skipped: it stops its command when the lock is gone.
 fn wait_for_guards(grip: &Grip<'_>) -> Result<(), Failure> {
     let (handle, limit) = (grip.handle, grip.connection.connect_timeout);
     let mut waiting = Waiting::new(handle, limit, &grip.report);
@@ -79,7 +79,7 @@ fn wait_for_guards(grip: &Grip<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How a release ends whose lock only its keeper could give back.
+/// Returns the exit of a release whose lock only its keeper could give back.
 async fn released_by_its_keeper(grip: &mut Grip<'_>, asked: Asked) -> Result<Exit, Failure> {
     let (handle, key) = (grip.handle, grip.handle.key.clone());
     let seen = look(grip).await;
@@ -98,7 +98,7 @@ async fn released_by_its_keeper(grip: &mut Grip<'_>, asked: Asked) -> Result<Exi
     Err(Failure::new(exit, event))
 }
 
-/// Who holds the lock now; none where that cannot be told.
+/// Returns the current state of the lock; `None` if it cannot be determined.
 async fn look(grip: &mut Grip<'_>) -> Option<Seen> {
     let mut survey = grip.service.survey(grip.connection.namespace.clone());
     let limit = Instant::now() + grip.connection.connect_timeout;
@@ -111,8 +111,8 @@ async fn look(grip: &mut Grip<'_>) -> Option<Seen> {
     seen.ok()?.ok()
 }
 
-/// How a release ends that found the lock not held by its handle: what was `seen` then, and whether others are known to have held
-/// it since.
+/// Returns the exit and the event of a release that found the lock not held by its handle: `seen` is the state found
+/// then, and `passed_on` says that others are known to have held the lock since.
 fn verdict(handle: &Handle, seen: Option<&Seen>, passed_on: bool) -> (Exit, Event) {
     let key = handle.key.clone();
     let by_others = seen.and_then(|seen| match &seen.state {
@@ -178,7 +178,7 @@ mod tests {
             (Some(with(State::Contested)), false, 0, not_held()),
             (Some(with(State::Unknown)), false, 0, not_held()),
             (Some(with(State::Unknown)), true, 79, passed_on()),
-            // A vote of the owner's that is left at a server is not another holder.
+            // A vote of the owner that is left at a server is not another holder.
             (Some(seen(OWN)), false, 0, not_held()),
             (None, false, 0, not_held()),
             (None, true, 79, passed_on()),

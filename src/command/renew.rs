@@ -12,7 +12,7 @@ use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
 use crate::settings::HandleSettings;
 
-/// Extends the lock, and ends as that goes.
+/// Extends the lock; returns dlock's exit.
 pub(crate) fn renew(settings: &HandleSettings) -> Result<Exit, Failure> {
     let empty = |_: &_| {
         let what = "the handle is empty: the lock was not acquired";

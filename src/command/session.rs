@@ -15,7 +15,7 @@ use crate::settings::Connection;
 use crate::supervise::signals::{Meaning, SignalStream, Signals, ends_waiting, meaning, suspend_self};
 use crate::supervise::surroundings;
 
-/// What exists before there is an event loop.
+/// The results of the preparations, before there is an event loop.
 pub(super) struct Opened {
     /// The lock service; not connected yet.
     pub service: Box<dyn Service>,
@@ -27,12 +27,12 @@ fn lacking(step: Step, reason: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Unavailable, Event::Lacking { step, reason: Lack::System(reason.to_string()) })
 }
 
-/// A new id.
+/// Makes a new random id.
 pub(super) fn random_id() -> Result<Owner, Failure> {
     Owner::random().map_err(|error| lacking(Step::OwnerId, &error))
 }
 
-/// The exit for a backend that fails in this way.
+/// Returns the exit for a backend that fails with this kind of error.
 pub(super) fn exit_of(kind: ErrorKind) -> Exit {
     match kind {
         ErrorKind::Unreachable
@@ -47,7 +47,7 @@ pub(super) fn exit_of(kind: ErrorKind) -> Exit {
     }
 }
 
-/// Opens the service that is connected to like this, and reports what is odd about the settings.
+/// Opens the service of this connection, and reports warnings about the settings.
 pub(super) fn service(
     connection: &Connection,
     unknown: Option<&Event>,
@@ -67,7 +67,7 @@ pub(super) fn service(
     Ok(service)
 }
 
-/// Says what is wrong with the password.
+/// Reports warnings about the password.
 pub(super) fn tell_of_password(connection: &Connection, report: &Report) {
     if let Some(file) = &connection.exposed {
         report.tell(&Event::PasswordExposed(file.display().to_string()));
@@ -92,12 +92,12 @@ pub(super) fn open(
     Ok(Opened { service, signals })
 }
 
-/// An event loop.
+/// Makes an event loop.
 pub(super) fn event_loop() -> Result<Runtime, Failure> {
     Builder::new_current_thread().enable_all().build().map_err(|error| lacking(Step::EventLoop, &error))
 }
 
-/// Runs `story` on an event loop, and returns how dlock ends.
+/// Runs `story` on an event loop; returns dlock's exit.
 pub(super) fn play<F: Future<Output = Result<Exit, Failure>>>(
     report: &Report,
     signals: Signals,
@@ -116,7 +116,7 @@ pub(super) fn play<F: Future<Output = Result<Exit, Failure>>>(
     outcome.unwrap_or_else(|failure| refuse(report, &failure))
 }
 
-/// Reports why dlock ends without success.
+/// Reports the failure; returns its exit.
 pub(super) fn refuse(report: &Report, failure: &Failure) -> Exit {
     match &failure.event {
         Some(event) if failure.is_quiet => report.end_quietly(event),

@@ -13,7 +13,7 @@ use crate::report::picture;
 use crate::schema;
 use crate::settings::StatusSettings;
 
-/// Prints who holds the lock, and ends as that is.
+/// Prints who holds the lock; returns the exit for its state.
 pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
     watch::check(&settings.look)?;
     looking::with(&settings.look, async |session| {
@@ -49,14 +49,14 @@ async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Se
     session.judge(&mut seen);
     let last_break = session.last_break(&settings.key).await;
     let last_success = match session.last_success(&settings.key).await {
-        // Nothing else depends on it.
+        // Only `--done-within` depends on it.
         Err(error) if settings.done_within.is_some() => return Err(failed(error)),
         last => last.ok().flatten(),
     };
     Ok(Seen { last_success, ..seen.broken_by(last_break) })
 }
 
-/// Prints whether a run has succeeded within that time, and ends as that is.
+/// Prints whether a run has succeeded within `length`; returns the exit for that.
 fn tell(session: &Session<'_>, settings: &StatusSettings, seen: &Seen, length: Duration) -> Result<Exit, Failure> {
     let is_done = seen.last_success.as_ref().is_some_and(|done| done.is_within(length, seen.now));
     if settings.look.json {

@@ -32,10 +32,10 @@ use crate::supervise::signals::Signals;
 use crate::supervise::surroundings::was_closed;
 use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
 
-/// Its descriptor.
+/// The descriptor of standard output.
 const STANDARD_OUTPUT: i32 = 1;
 
-/// What exists before there is an event loop.
+/// The results of the preparations, before there is an event loop.
 pub(super) struct Prepared {
     /// The signals, which are blocked from now on.
     pub signals: Signals,
@@ -43,12 +43,12 @@ pub(super) struct Prepared {
     pub contender: Box<dyn Contender>,
     /// The handle, as far as it is known.
     pub handle: Handle,
-    /// What looks for the last break of the lock.
+    /// The reader of the lock's last break.
     pub traces: Traces,
 }
 
-/// Makes the owner's id and opens the journal: before anything else is opened, which could get the number of a descriptor that is
-/// not there. Fails where nobody could get the handle.
+/// Makes the owner's id and opens the journal before anything else is opened, which could get the number of a
+/// descriptor that is named but not open. Fails if nobody could get the handle.
 pub(super) fn begin(settings: &AcquireSettings, report: &mut Report) -> Result<Owner, Failure> {
     if was_closed(STANDARD_OUTPUT) {
         return Err(Failure::new(Exit::NotWritten, Event::OutputFailed("it is closed".to_owned())));
@@ -122,20 +122,20 @@ fn claim(settings: &AcquireSettings, owner: Owner) -> Claim {
 
 /// The lock being taken.
 pub(super) struct Taking<'a> {
-    /// What is wanted.
+    /// The requested lock and its options.
     pub settings: &'a AcquireSettings,
-    /// What is reported.
+    /// The report that takes the messages.
     pub report: &'a Report,
-    /// The contender for it.
+    /// The contender for the lock.
     pub contender: Box<dyn Contender>,
-    /// What looks for its last break.
+    /// The reader of the lock's last break.
     pub traces: Traces,
-    /// Its last break, if somebody wants to know of it.
+    /// The lock's last break, if somebody wants to know of it.
     broken: Vec<Broken>,
 }
 
 impl<'a> Taking<'a> {
-    /// Nothing is taken yet by this `contender`.
+    /// Starts with a `contender` that has taken nothing yet.
     pub(super) fn new(
         settings: &'a AcquireSettings,
         report: &'a Report,
@@ -145,7 +145,7 @@ impl<'a> Taking<'a> {
         Self { settings, report, contender, traces, broken: Vec::new() }
     }
 
-    /// Takes the lock, or waits for it; also returns how long that took.
+    /// Takes the lock, or waits for it; also returns the time that took.
     pub(super) async fn take(&mut self) -> Result<(Grant, Duration), Failure> {
         let (settings, begun) = (self.settings, Instant::now());
         let wait = match settings.wait_limit {
@@ -179,7 +179,7 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Completes the handle by what was granted after `waited`, and returns what is printed of it.
+    /// Completes the handle with the grant after `waited`, and returns the text to print.
     pub(super) fn granted(&self, handle: &mut Handle, grant: &Grant, waited: Duration) -> String {
         (handle.token, handle.attempt) = (grant.token, self.contender.granted_attempt());
         let (sent, lease) = match grant.lease {
@@ -195,7 +195,7 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Says that the lock was acquired, and what is wrong with its service.
+    /// Reports that the lock was acquired, and warnings about its service.
     pub(super) fn tell_acquired(&mut self, handle: &Handle, grant: &Grant, waited: Duration) {
         let lock = self.settings.lock();
         for concern in self.contender.concerns() {
@@ -212,7 +212,7 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The line that exports what is known of the lock, for `eval` in a shell.
+/// Returns the line that exports the lock's variables, for `eval` in a shell.
 fn shell(handle: &Handle, own_id: &str) -> String {
     let token = handle.token.to_string();
     let variables =
@@ -228,7 +228,7 @@ fn shell(handle: &Handle, own_id: &str) -> String {
     format!("{variables} {HANDLE_SHELL}={}:{own_id}\n", handle.owner.as_str())
 }
 
-/// A text that stands for itself in a shell.
+/// Quotes a text for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -14,18 +14,18 @@ use crate::report::Report;
 use crate::report::event::Event;
 use crate::settings::Connection;
 
-/// Which part of a lease a look may take: one of so many.
+/// Divisor for the share of a lease that a look may take.
 const SHARE: u32 = 10;
-/// Which part of a lease has passed when it is renewed for the first time: one of so many.
+/// Divisor for the share of a lease that passes before its first renewal.
 const RENEWED: u32 = 3;
 
-/// What reads the records of breaks.
+/// A reader of the records of breaks.
 pub(super) struct Traces {
     service: Box<dyn Service>,
     namespace: Namespace,
     /// The ids of the owners of this run.
     own: Vec<String>,
-    /// Whether somebody wants to know of breaks that hit others.
+    /// `true` if somebody wants to know of breaks that hit others.
     has_details: bool,
 }
 
@@ -36,13 +36,13 @@ pub(super) struct Broken {
 }
 
 impl Traces {
-    /// The records at this service, of interest to these owners. Nothing is sent, and nothing connects yet.
+    /// Makes a reader of the records at this service that concern these owners. Nothing connects or is sent yet.
     pub(super) fn new(report: &Report, service: Box<dyn Service>, namespace: Namespace, own: &[Owner]) -> Self {
         let own = own.iter().map(|owner| owner.as_str().to_owned()).collect();
         Self { service, namespace, own, has_details: report.has_details() }
     }
 
-    /// The last breaks of the locks with these names, which are held by this lease now, if somebody wants to know of them.
+    /// Returns the last breaks of the locks `keys`, held by this lease now, if somebody wants to know of them.
     pub(super) async fn of(&self, keys: &Keys, lease: Lease) -> Vec<Broken> {
         let now = Instant::now();
         let limit = match lease {
@@ -52,7 +52,7 @@ impl Traces {
         if self.has_details { self.look(keys, limit).await } else { Vec::new() }
     }
 
-    /// Tells who has taken these locks away from this run, which has lost them.
+    /// Reports who has taken these locks away from this run, which has lost them.
     pub(super) async fn tell_loss(&self, keys: &Keys, report: &Report, connection: &Connection) {
         for Broken { key, ask } in self.look(keys, Instant::now() + TIMEOUT).await {
             if ask.taken && self.own.contains(&ask.stop) {
@@ -61,7 +61,7 @@ impl Traces {
         }
     }
 
-    /// Looks until `limit`, by a connection that is closed again.
+    /// Looks until `limit`, over a connection that is closed afterwards.
     async fn look(&self, keys: &Keys, limit: Instant) -> Vec<Broken> {
         let (mut survey, mut found) = (self.service.survey(self.namespace.clone()), Vec::new());
         let looked = async {
@@ -83,7 +83,7 @@ async fn read(survey: &mut dyn Survey, keys: &Keys, found: &mut Vec<Broken>) {
     }
 }
 
-/// Tells of these breaks, which hit earlier holders.
+/// Reports these breaks, which hit earlier holders.
 pub(super) fn tell(broken: Vec<Broken>, report: &Report, connection: &Connection) {
     for Broken { key, ask } in broken {
         report.tell(&Event::LastBreak { lock: connection.lock(key), ask, now: wall_millis() });

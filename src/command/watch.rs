@@ -20,22 +20,22 @@ use crate::report::picture::NEXT;
 use crate::schema;
 use crate::settings::LookSettings;
 
-/// How long one lock is not looked at again, unless the service says that it has changed.
+/// Interval between looks at one lock, unless the service says that it has changed.
 const ONE: Duration = Duration::from_secs(1);
-/// How long a list is not looked at again, and how many times as long as it took the last time.
+/// The least interval between looks at a list, and the interval as a multiple of the last look's duration.
 const LIST: Duration = Duration::from_secs(2);
 const TIMES: u32 = 8;
-/// How soon after one look the next one follows at most.
+/// The least time from one look to the next.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// How often the standard output is checked for a reader that has gone.
+/// Interval of the checks whether the reader of standard output has gone.
 const GLANCE: Duration = Duration::from_millis(500);
 
-/// The width of the terminal that standard output is; none where it is not one.
+/// Returns the width of the terminal at standard output; `None` if it is no terminal.
 pub(super) fn width() -> Option<usize> {
     output::terminal().map(|(columns, _)| columns)
 }
 
-/// Refuses to keep a picture up to date where nobody could see that.
+/// Refuses `--watch` if nobody could see the updates.
 pub(super) fn check(settings: &LookSettings) -> Result<(), Failure> {
     let is_drawable = output::terminal().is_some() && !output::is_dumb();
     if settings.watch && !settings.json && !is_drawable {
@@ -44,7 +44,7 @@ pub(super) fn check(settings: &LookSettings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows what `look` draws, and shows it again when it has changed, until dlock is told to stop.
+/// Shows what `look` draws, and again whenever that changes, until dlock is told to stop.
 pub(super) async fn watch<'a>(
     session: &mut Session<'a>,
     settings: &LookSettings,
@@ -53,7 +53,7 @@ pub(super) async fn watch<'a>(
 ) -> Result<Exit, Failure> {
     let stop = Arc::new(Notify::new());
     let told = Arc::clone(&stop);
-    // Fails only where there is a handler already.
+    // Fails only if there is a handler already.
     let _ = ctrlc::set_handler(move || told.notify_one());
     let mut screen = Screen::new(settings.json, if key.is_some() { ONE } else { LIST })?;
     let watched = tokio::select! {
@@ -66,7 +66,7 @@ pub(super) async fn watch<'a>(
     watched.map(|()| Exit::Success)
 }
 
-/// Resolves when nobody can read what is printed any more.
+/// Resolves when nobody can read the output any more.
 async fn closed() {
     while !output::is_closed() {
         pause(GLANCE).await;
@@ -81,10 +81,10 @@ async fn follow<'a>(
 ) -> Result<(), Failure> {
     loop {
         let begun = Instant::now();
-        // One column less, as what is drawn in place: a full line would wrap.
+        // One column less than the terminal has: a full line drawn in place would wrap.
         match look(session, width().map(|columns| columns.saturating_sub(1))).await {
             Ok(picture) => screen.show(picture)?,
-            // What another look cannot mend ends this.
+            // A failure that another look cannot mend ends this.
             Err(failure) if failure.exit != Exit::Unavailable => return Err(failure),
             Err(failure) => screen.trouble(failure.event.as_deref())?,
         }
@@ -101,18 +101,18 @@ async fn follow<'a>(
     }
 }
 
-/// What is shown now.
+/// The current output.
 struct Screen {
     json: bool,
-    /// The last document, without what only counts.
+    /// The last document, without its counters.
     last: Option<serde_json::Value>,
-    /// How often it is looked at least.
+    /// The longest interval between looks.
     every: Duration,
-    /// What was seen last, and when.
+    /// The last picture, and the time of that look.
     seen: Option<(String, Instant)>,
-    /// How many lines are on the terminal.
+    /// Number of lines on the terminal.
     lines: usize,
-    /// The trouble that was told last.
+    /// The last reported trouble.
     trouble: Option<String>,
 }
 
@@ -138,7 +138,7 @@ impl Screen {
         self.draw("")
     }
 
-    /// Draws what was seen last below the clock, and below the trouble since then.
+    /// Draws the last picture below the clock, and below the trouble since then.
     fn draw(&mut self, trouble: &str) -> Result<(), Failure> {
         let every = humantime::format_duration(self.every);
         let mut text = format!("{}  every {every}  Ctrl-C to leave\n", clock_at(wall_millis()));
@@ -184,15 +184,15 @@ impl Screen {
     }
 }
 
-/// The time of day, for people.
+/// Returns the time of day, as shown to people.
 fn clock_at(millis: u64) -> String {
     let time = moment(millis).unwrap_or_default();
     let zone = if time.ends_with('Z') { "Z" } else { "" };
     format!("{}{zone}", time.get(11..19).unwrap_or_default())
 }
 
-/// As much of the text as fits on a terminal of so many columns and rows without scrolling, and how many lines that takes there.
-/// The line that may be typed is whole, and wrapped by the terminal, so that it can be copied.
+/// Returns as much of the text as fits on a terminal of this size without scrolling, and the number of lines that it
+/// takes there. The line to type is kept whole, and wrapped by the terminal, so that it can be copied.
 fn fitted(text: &str, (columns, rows): (usize, usize)) -> (String, usize) {
     let room = rows.saturating_sub(1).max(1);
     let mut all: Vec<&str> = text.lines().collect();

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::holder::moment;
 
-/// How long the texts in a request may be, in bytes.
+/// The maximum length of the texts in a request, in bytes.
 const MAX_TEXT: usize = 512;
 
-/// How long the trace of a break is told, in milliseconds: a week, so that the next run of a weekly job finds it.
+/// The time for which the trace of a break is shown, in milliseconds: a week, so that a weekly job's next run finds it.
 pub(crate) const REMEMBERED: u64 = 7 * 24 * 3600 * 1000;
-/// How far the clock of whoever broke a lock may be ahead, in milliseconds.
+/// The maximum lead of the clock of whoever broke a lock, in milliseconds.
 const SKEW: u64 = 24 * 3600 * 1000;
 
 /// A request to stop, and the trace that it leaves.
@@ -28,50 +28,50 @@ pub(crate) struct Ask {
     pub v: u32,
     /// The id of the owner that is to stop.
     pub stop: String,
-    /// Who asks, as `user@host`, which anybody can claim.
+    /// The author, as `user@host`, which anybody can claim.
     pub by: String,
-    /// Why.
+    /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it was made, in milliseconds since 1970.
+    /// The time of the request, in milliseconds since 1970.
     pub at: u64,
-    /// Who held the lock, in words.
+    /// The holder of the lock, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Whether the lock was taken away, and its holder not asked.
+    /// `true` if the lock was taken away, and its holder not asked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
 }
 
 impl Ask {
-    /// A request by `by` at the time `at`, in milliseconds since 1970, to the owner with this id. Long texts are cut.
+    /// Makes a request by `by` at the time `at`, in milliseconds since 1970, to this owner. Long texts are cut.
     #[must_use]
     pub(crate) fn new(owner: &str, by: &str, reason: Option<&str>, at: u64) -> Self {
         let (by, reason) = (cut(by), reason.filter(|reason| !reason.is_empty()).map(cut));
         Self { v: 1, stop: owner.to_owned(), by, reason, at, from: None, taken: false }
     }
 
-    /// This request, made to this holder, whose lock is `taken` away without a request if that says so.
+    /// Adds the holder that this request is for; `taken` says that the lock is taken away without a request.
     #[must_use]
     pub(crate) fn to(self, holder: &str, taken: bool) -> Self {
         Self { from: Some(cut(holder)), taken, ..self }
     }
 
-    /// The request as it is put beside the lock.
+    /// Returns the request as it is put beside the lock.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         // A struct of texts and numbers always serializes.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads a request; none where this is not one, or one to another owner.
+    /// Reads a request; `None` if the text is not one, or is for another owner.
     #[must_use]
     pub(crate) fn read(text: &[u8], owner: &str) -> Option<Self> {
         Self::parse(text).filter(|ask| !ask.taken && ask.stop == owner)
     }
 
-    /// Reads the trace of a break, where it is `now` in milliseconds since 1970; none where this is not one, or one that is
-    /// over.
+    /// Reads the trace of a break at the time `now`, in milliseconds since 1970; `None` if the text is not one, or its
+    /// time is over.
     #[must_use]
     pub(crate) fn read_trace(text: &[u8], now: u64) -> Option<Self> {
         let is_told = |ask: &Self| (ask.at.saturating_sub(SKEW)..ask.at.saturating_add(REMEMBERED)).contains(&now);
@@ -88,20 +88,20 @@ impl Ask {
         })
     }
 
-    /// Who asks and why, in words that follow the name of what was asked: `alice@ops1 asked it to stop: restore first`.
+    /// Returns who asks and why, in words that follow a name: `alice@ops1 asked it to stop: restore first`.
     #[must_use]
     pub(crate) fn words(&self) -> String {
         self.told("asked it to stop")
     }
 
-    /// The words, as [`words`](Self::words) has them, with how long ago that was, by a clock that says it is `now`.
+    /// Returns the words of [`words`](Self::words) with their age, by a clock that says it is `now`.
     #[must_use]
     pub(crate) fn words_at(&self, now: u64) -> String {
         self.told(&format!("asked it to stop {} ago", self.age(now)))
     }
 
-    /// The trace in words, by a clock that says it is `now`: `9h ago (2026-11-23T16:23:03Z) alice@ops1 asked ci@web1, pid 7
-    /// (backup.sh), to stop, reason: restore first`.
+    /// Returns the trace in words, by a clock that says it is `now`: `9h ago (2026-11-23T16:23:03Z) alice@ops1 asked
+    /// ci@web1, pid 7 (backup.sh), to stop, reason: restore first`.
     #[must_use]
     pub(crate) fn trace_at(&self, now: u64) -> String {
         let what = match (self.taken, self.from.as_ref()) {
@@ -113,7 +113,7 @@ impl Ask {
         format!("{} {} {what}{}", self.when(now), self.who(), self.why())
     }
 
-    /// Who took the lock away, by a clock that says it is `now`: `alice@ops1 4s ago (2026-11-23T16:23:03Z), reason: restore`.
+    /// Returns who took the lock away, as of `now`: `alice@ops1 4s ago (2026-11-23T16:23:03Z), reason: restore`.
     #[must_use]
     pub(crate) fn doer_at(&self, now: u64) -> String {
         format!("{} {}{}", self.who(), self.when(now), self.why())
@@ -128,7 +128,7 @@ impl Ask {
         self.reason.as_ref().map(|reason| format!(", reason: {reason}")).unwrap_or_default()
     }
 
-    /// How long ago it was made, in whole seconds.
+    /// Returns the age of the request, in whole seconds.
     fn age(&self, now: u64) -> humantime::FormattedDuration {
         humantime::format_duration(Duration::from_secs(now.saturating_sub(self.at) / 1000))
     }
@@ -190,7 +190,7 @@ mod tests {
         for text in ["", "x", "{}", r#"{"v":1,"id":"ab"}"#, r#"{"v":0,"stop":"ab"}"#] {
             assert_eq!(Ask::read_trace(text.as_bytes(), 0), None, "{text}");
         }
-        // What is taken away is no request to whoever has the same id.
+        // A trace of a lock that was taken away is no request, even to an owner with the same id.
         let taken = ask.clone().to("ci@web1", true);
         assert!(Ask::read(ask.text().as_bytes(), "ab").is_some() && Ask::read(taken.text().as_bytes(), "ab").is_none());
         assert_eq!(Ask::read_trace(taken.text().as_bytes(), 2 * SKEW), Some(taken));

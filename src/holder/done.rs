@@ -11,10 +11,10 @@ use crate::holder::About;
 use crate::lock::period::Period;
 use crate::printable::{moment, shown};
 
-/// How many characters of the names of host and user are recorded.
+/// The number of characters that are recorded of the names of host and user.
 const NAME: usize = 64;
 
-/// A command that has succeeded.
+/// The record of a command that has succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Done {
@@ -24,7 +24,7 @@ pub(crate) struct Done {
     pub period: u64,
     /// The length of the period in milliseconds.
     pub length: u64,
-    /// When it was recorded, in milliseconds since 1970.
+    /// The time of the record, in milliseconds since 1970.
     pub at: u64,
     /// The host's name.
     pub host: String,
@@ -35,7 +35,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// A command of this run that has succeeded in `period`, recorded `at` this time in milliseconds since 1970.
+    /// Records that a command of this run has succeeded in `period`, at the time `at` in milliseconds since 1970.
     #[must_use]
     pub(crate) fn by(about: &About, period: Period, at: u64) -> Self {
         let cut = |name: &str| name.chars().take(NAME).collect();
@@ -43,20 +43,20 @@ impl Done {
         Self { v: 1, period: period.number, length: period.length, at, host, user, pid: about.pid }
     }
 
-    /// Reads what was recorded; `None` where that is something else.
+    /// Reads a record; `None` if the text is something else.
     #[must_use]
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
         serde_json::from_slice(text).ok().filter(|done: &Self| done.v >= 1 && done.length > 0)
     }
 
-    /// What is recorded.
+    /// Returns the text of the record.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         // A struct of texts and numbers always serializes.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The end of [`Done::text`], from the host's name on: what a server knows that fills in the rest.
+    /// Returns the end of [`Done::text`], from the host's name on, for a server that fills in the rest.
     #[must_use]
     pub(crate) fn end(&self) -> String {
         let text = self.text();
@@ -64,40 +64,40 @@ impl Done {
         text[begins..].to_owned()
     }
 
-    /// Whether it says that nothing is to be done in `period` any more: a command has succeeded in that one or a later one.
+    /// Returns `true` if nothing is left to do in `period`: a command has succeeded in that one or a later one.
     #[must_use]
     pub(crate) fn covers(&self, period: Period) -> bool {
         self.length == period.length && self.period >= period.number
     }
 
-    /// Whether it still counts at `now` in milliseconds since 1970, by the clock that dated it: for two periods. One from the
-    /// future counts as long, so that a clock that was wrong then does no more harm than that.
+    /// Returns `true` if it still counts at `now` in milliseconds since 1970, by the clock that dated it: for two
+    /// periods. One from the future counts as long, so that a wrong clock does no more harm than that.
     #[must_use]
     pub(crate) fn is_remembered(&self, now: u64) -> bool {
         self.at.abs_diff(now) <= self.length.saturating_mul(2)
     }
 
-    /// Whether those who look are still to find it at `now`, although it may not count any more: see [`Period::kept`].
+    /// Returns `true` if it is still to be found at `now`, although it may no longer count: see [`Period::kept`].
     #[must_use]
     pub(crate) fn is_kept(&self, now: u64) -> bool {
         let kept = Period { number: self.period, length: self.length }.kept();
         u128::from(self.at.abs_diff(now)) <= kept.as_millis()
     }
 
-    /// Who did it and how long ago, by a clock that says it is `now`: `3h ago by …, at …`, safe for a terminal.
+    /// Returns who did it and its age, by a clock that says it is `now`: `3h ago by …, at …`, safe for a terminal.
     #[must_use]
     pub(crate) fn described_at(&self, now: u64) -> String {
         let age = Duration::from_secs(now.saturating_sub(self.at) / 1000);
         format!("{} ago {}", humantime::format_duration(age), self.describe())
     }
 
-    /// Whether it was at most so long ago, by a clock that says it is `now`.
+    /// Returns `true` if its age is at most `length`, by a clock that says it is `now`.
     #[must_use]
     pub(crate) fn is_within(&self, length: Duration, now: u64) -> bool {
         u128::from(now.saturating_sub(self.at)) <= length.as_millis()
     }
 
-    /// Who did it and when, in words: `by …, at …`, safe for a terminal.
+    /// Returns who did it and the time, in words: `by …, at …`, safe for a terminal.
     #[must_use]
     pub(crate) fn describe(&self) -> String {
         let at = moment(self.at).map(|at| format!(", at {at}")).unwrap_or_default();

@@ -10,7 +10,7 @@ use proptest::sample::select;
 use super::*;
 use crate::property::{holds, made_of};
 
-/// What a foreign client, a newer dlock or a hostile one may have written.
+/// A text that a foreign client, a newer dlock or a hostile one may have written.
 fn any_mark() -> impl Strategy<Value = Vec<u8>> {
     const PIECES: &str = "\
         {|}|[|]|:|,|\"|\"v\":1,|\"v\":2,|\"id\":\"x\",|\"token\":9,|\"since\":|\"user\":\"u\"|\"pid\":\
@@ -25,7 +25,7 @@ fn any_mark() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![2 => any::<Vec<u8>>(), 2 => made_of(PIECES).prop_map(String::into_bytes), 1 => long, 4 => published]
 }
 
-/// What a dlock may publish: only the names of host and user are bounded, by the system.
+/// The properties that a dlock may publish: only the names of host and user are bounded, by the system.
 fn any_about() -> impl Strategy<Value = About> {
     let text =
         || prop_oneof![any::<String>(), ("[ -~]|\\PC|[\\x00-\\x1f]", 0..6000_usize).prop_map(|(c, n)| c.repeat(n))];
@@ -65,7 +65,7 @@ fn whatever_is_at_the_key_is_described_in_a_short_line_that_upsets_no_terminal()
     });
 }
 
-/// The whole published text; `how` is what it says of the mode and the slot.
+/// Returns the whole published text; `how` is the part about the mode and the slot.
 fn text(about: &About, owner: &Owner, min_hold: Duration, [token, since]: [u64; 2], how: &str) -> String {
     format!("{}\"token\":{token},\"since\":{since},{how}{}", owner.prefix(min_hold), about.rest())
 }

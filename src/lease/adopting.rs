@@ -11,12 +11,12 @@ use crate::lease::taking::give_back_until;
 use crate::lease::timing::acquire_timeout;
 use crate::lease::waiting::{Failed, Trouble, Wait};
 
-/// How often a failure that may pass is met at least before it counts, and the pause between two tries.
+/// The least number of tries before a failure that may pass counts, and the pause between two tries.
 const TRIES: usize = 2;
 const BETWEEN_TRIES: Duration = Duration::from_millis(250);
 
-/// Takes over the lock and extends it once, if it is still held. Connecting may take as long as `connect`; failures that may pass
-/// are retried as long as `wait` says.
+/// Takes over the lock and extends it once, if it is still held. Connecting may take up to `connect`; failures that may
+/// pass are retried as long as `wait` says.
 pub(crate) async fn renew(
     contender: &mut dyn Contender,
     held: &Adopted,
@@ -40,7 +40,7 @@ pub(crate) async fn release(
     give_back_until(Instant::now() + connect, contender, Used::Yes, connect).await
 }
 
-/// Whether others have held the lock since it was held by its handle.
+/// Returns `true` if others have held the lock since its handle held it.
 pub(crate) async fn passed_on(contender: &mut dyn Contender, held: &Adopted) -> Result<bool, Failed> {
     answered(contender.claim().ttl, contender.passed_on(held)).await
 }
@@ -51,7 +51,7 @@ async fn adopt(contender: &mut dyn Contender, held: &Adopted, connect: Duration)
     answered(contender.claim().ttl, contender.adopt(held)).await
 }
 
-/// Does `work`, and again where it fails in a way that may pass.
+/// Does `work`, and repeats it if it fails in a way that may pass.
 async fn retried<T>(
     contender: &mut dyn Contender,
     wait: Wait,
@@ -71,7 +71,7 @@ async fn retried<T>(
     }
 }
 
-/// The result of `work` on a lock of `ttl`, within the time of one request.
+/// Returns the result of `work` on a lock of `ttl`, within the time limit of one request.
 async fn answered<T>(ttl: Duration, work: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
     let limit = acquire_timeout(ttl);
     let unanswered = Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(limit) };

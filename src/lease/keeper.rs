@@ -10,10 +10,10 @@ use crate::holder::ask::Ask;
 use crate::lease::renewal::{LeaseNews, Renewals, Turn};
 use crate::lease::timing::Schedule;
 
-/// How long one look at a lock without a lease may take.
+/// Time limit for one look at a lock without a lease.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Keeps `lease` until it is lost; what the server grants is longer by `delay`. Calls `news` for every change; ends after a
+/// Keeps `lease` until it is lost; the server's lease is longer by `delay`. Calls `news` for every change; ends after a
 /// loss. The future may be dropped at any time: a late renewal only extends a lock that this owner still holds.
 pub(crate) async fn keep(
     contender: &mut dyn Contender,
@@ -62,7 +62,7 @@ pub(crate) async fn keep(
     }
 }
 
-/// The requests to stop that were heard: each is reported once, however often renewals repeat it.
+/// The received requests to stop: each is reported once, however often renewals repeat it.
 #[derive(Debug, Default)]
 struct Requests {
     last: Option<Ask>,
@@ -77,7 +77,7 @@ impl Requests {
         }
     }
 
-    /// The request that was not reported yet.
+    /// Returns the request that was not reported yet.
     fn next(&mut self) -> Option<Ask> {
         std::mem::take(&mut self.is_new).then(|| self.last.clone()).flatten()
     }
@@ -95,8 +95,8 @@ async fn rest(renewals: &mut Renewals, contender: &mut dyn Contender) {
     sleep_until(renewals.next()).await;
 }
 
-/// Renews the lock before `limit`, and takes `delay` off what is granted. The error is the backend's reason, or `None` if there
-/// was no answer.
+/// Renews the lock before `limit`, and subtracts `delay` from the granted lease. The error is the backend's reason, or
+/// `None` if there was no answer.
 async fn renew(contender: &mut dyn Contender, limit: Instant, delay: Duration) -> Result<Renewal, Option<String>> {
     let answered = before(limit, async {
         contender.connect().await?;

@@ -24,14 +24,14 @@ pub(crate) enum Unconfirmed {
     Said(String),
 }
 
-/// What happened to the lease.
+/// An event in the life of the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseNews {
     /// It was renewed.
     Extended(Schedule),
     /// A renewal has failed, after one that had not; it is tried again.
     Trouble(Unconfirmed),
-    /// The service has something about it that could make its locks unsafe.
+    /// The service has noticed something that could make its locks unsafe.
     Concern(String),
     /// The holder was asked to stop. The lock is kept until it is given back.
     Asked(Ask),
@@ -43,14 +43,14 @@ pub(crate) enum LeaseNews {
     KeeperEnded,
     /// It is time to stop the command, and no renewal was confirmed. This is final.
     Unrenewed {
-        /// When the last confirmed request was sent.
+        /// The time at which the last confirmed request was sent.
         since: Instant,
         /// The result of the last try.
         last: Unconfirmed,
     },
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Ask the service, and wait for its answer until this instant.
@@ -64,42 +64,42 @@ pub(crate) enum Turn {
 pub(crate) struct Renewals {
     schedule: Schedule,
     due: Instant,
-    /// When the last confirmed renewal was sent; `None` before the first.
+    /// The time at which the last confirmed renewal was sent; `None` before the first.
     renewed: Option<Instant>,
-    /// How many have failed since the last confirmed one.
+    /// The number of failures since the last confirmed renewal.
     failures: u32,
     last: Unconfirmed,
 }
 
 impl Renewals {
-    /// The renewals of a lease as it was granted; `renew_every` is the time from one request to the next.
+    /// Starts the renewals of a lease as it was granted; `renew_every` is the time from one request to the next.
     #[must_use]
     pub(crate) fn new(schedule: Schedule, renew_every: Duration) -> Self {
         let due = schedule.sent + schedule.renew_after(renew_every);
         Self { schedule, due, renewed: None, failures: 0, last: Unconfirmed::NotTried }
     }
 
-    /// When something is due next.
+    /// Returns the instant of the next action.
     #[must_use]
     pub(crate) fn next(&self) -> Instant {
         self.due.min(self.schedule.stop_at())
     }
 
-    /// Whether to listen for changes of the lock until [`Renewals::next`]: from the first renewal on, so that a short command
-    /// costs no more, and not while renewals fail, because they are retried soon.
+    /// Returns `true` to listen for changes of the lock until [`Renewals::next`]: from the first renewal on, so that a
+    /// short command costs no more, and not while renewals fail, because they are retried soon.
     #[must_use]
     pub(crate) fn listens(&self) -> bool {
         self.renewed.is_some() && self.failures == 0
     }
 
-    /// The service reported at `now` that something has happened to the lock: the next renewal is due at once, but at least
+    /// Notes that the service reported a change of the lock at `now`: the next renewal is due at once, but at least
     /// [`NEXT_EARLY`] after the last one.
     pub(crate) fn disturbed(&mut self, now: Instant) {
         let soon = self.renewed.map_or(now, |renewed| now.max(renewed + NEXT_EARLY));
         self.due = self.due.min(soon);
     }
 
-    /// What to do at `now`, when [`Renewals::next`] has come.
+    /// Returns the action at `now`, when [`Renewals::next`] has come.
     #[must_use]
     pub(crate) fn turn(&self, now: Instant) -> Turn {
         if now >= self.schedule.stop_at() {
@@ -108,8 +108,8 @@ impl Renewals {
         Turn::Ask(now + self.schedule.request_timeout(now))
     }
 
-    /// Records at `now` the answer to the request that was sent at `asked`. The error is the backend's reason, or `None` if
-    /// there was no answer.
+    /// Records at `now` the answer to the request that was sent at `asked`. The error is the backend's reason, or
+    /// `None` if there was no answer.
     pub(crate) fn heard(
         &mut self,
         asked: Instant,
@@ -187,7 +187,7 @@ mod tests {
         assert!(renewals.next() <= now);
         assert_eq!(renewals.heard(now, now + S, Err(None)), None);
         assert_eq!(renewals.next(), now + S + 1500 * MS);
-        // And no later than when it is too late.
+        // No later than the time of SIGTERM.
         assert_eq!(renewals.heard(sent + 20 * S, sent + 21 * S, Err(None)), None);
         assert_eq!(renewals.next(), sent + 21_950 * MS);
     }

@@ -16,40 +16,40 @@ use crate::clock::{Instant, before, sleep_until};
 use crate::lease::renewal::{Renewals, Turn};
 use crate::lease::timing::{Grace, Schedule};
 
-/// How long a look at a lock without a lease may take, while others are waited for.
+/// Time limit for a look at a lock without a lease, while others are waited for.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// One of several locks.
 struct One {
     contender: Box<dyn Contender>,
-    /// Its place among the keys as the user has named them.
+    /// Its position among the keys in the user's order.
     place: usize,
     state: State,
-    /// Whether something of it may be at the service.
+    /// `true` if something of it may be at the service.
     asked: bool,
 }
 
-/// How far one of several locks has come.
+/// The state of one of several locks.
 enum State {
     /// It is not held.
     Wanted,
-    /// It is ours.
+    /// This run holds it.
     Held(Hold),
-    /// A run around this one holds it, with this token.
+    /// An outer run holds it, with this token.
     Covered(u64),
 }
 
-/// A lock that is ours, while others may still be waited for.
+/// A lock that this run holds, while others may still be waited for.
 struct Hold {
     grant: Grant,
     kept: Kept,
 }
 
-/// When a lock that is ours is asked for next.
+/// The schedule of the requests for a lock that this run holds.
 enum Kept {
-    /// By its lease.
+    /// That of its lease.
     Lease(Renewals),
-    /// It has none: at these intervals, the next time at this instant.
+    /// It has no lease: a look at these intervals, the next one at this instant.
     Looks(Duration, Instant),
 }
 
@@ -62,7 +62,7 @@ impl Hold {
         Self { grant, kept }
     }
 
-    /// When it is to be renewed or looked at.
+    /// Returns the instant of the next renewal or look.
     fn due(&self) -> Instant {
         match &self.kept {
             Kept::Lease(renewals) => renewals.next(),
@@ -70,7 +70,7 @@ impl Hold {
         }
     }
 
-    /// Whether too little of its lease is left at `now` for a command to start, which may not count on what is for `useful.delay`.
+    /// Returns `true` if its lease, less `useful.delay`, leaves too little time at `now` for a command to start.
     fn is_short(&self, useful: Useful, now: Instant) -> bool {
         match self.grant.lease.less(useful.delay) {
             Lease::Until { sent, ttl, .. } => {
@@ -81,15 +81,15 @@ impl Hold {
     }
 }
 
-/// How much of a lease is of use to a command.
+/// The part of a lease that is of use to a command.
 #[derive(Clone, Copy, Debug)]
 struct Useful {
     grace: Grace,
-    /// How much longer than the command counts on it the server keeps a lock.
+    /// The time for which the server keeps a lock longer than the command counts on it.
     delay: Duration,
 }
 
-/// The schedule of a lease under which nothing runs yet: it is good until it ends.
+/// Returns the schedule of a lease under which nothing runs yet: it is good until it ends.
 fn idle(sent: Instant, ttl: Duration) -> Schedule {
     Schedule { sent, ttl, kill_after: Duration::ZERO }
 }
@@ -102,14 +102,14 @@ impl One {
         }
     }
 
-    /// The error where the service takes the key of `other` and this one for one lock, which would wait for itself.
+    /// Returns the error if the service takes the key of `other` and this one for one lock: it would wait for itself.
     fn is_also(&self, other: &Self) -> Option<Error> {
         let (one, twin) = (&other.contender, &self.contender);
         let what = format!("{} and {} are one lock there: give one of these keys", one.claim().key, twin.claim().key);
         (one.kept_as()? == twin.kept_as()?).then(|| Error::misused(what))
     }
 
-    /// Renews it, and remembers the lease. A loss names the lock.
+    /// Renews it, and records the lease. A loss names the lock.
     async fn renew(&mut self) -> Result<Renewal, Error> {
         self.contender.connect().await?;
         let renewal = self.contender.renew().await?;
@@ -124,7 +124,7 @@ impl One {
         }
     }
 
-    /// Gives it back and leaves the queue. What came of a lock that was held.
+    /// Gives it back and leaves the queue; returns the result for a lock that was held.
     async fn release(&mut self, used: Used) -> Result<Option<Released>, Error> {
         let released = self.contender.release(used).await?;
         self.asked = false;
@@ -135,7 +135,7 @@ impl One {
         Ok(was_held.then_some(released))
     }
 
-    /// Renews it if that is due, and with `useful` also if its lease is too short for a command. False if it is lost.
+    /// Renews it if that is due, and with `useful` also if its lease is too short for a command; `false` if it is lost.
     async fn keep_up(&mut self, useful: Option<Useful>) -> bool {
         let State::Held(hold) = &self.state else { return true };
         let now = Instant::now();
@@ -151,7 +151,7 @@ impl One {
         };
         let answered = before(limit, self.renew()).await;
         let answer = answered.map_or(Err(None), |answer| answer.map_err(|error| Some(error.to_string())));
-        // Nothing runs yet: a request to stop is heeded by giving all of them back, and beginning again.
+        // Nothing runs yet: a request to stop is honored by giving all of them back, and beginning again.
         let lost = matches!(answer, Ok(Renewal::NotMine(_) | Renewal::Asked(..)));
         if let State::Held(hold) = &mut self.state {
             match &mut hold.kept {
@@ -178,20 +178,20 @@ async fn keep(locks: &mut [One]) {
 
 /// One contender for several locks.
 pub(crate) struct Several {
-    /// In the order in which they are taken.
+    /// The locks in the order in which they are taken.
     locks: Vec<One>,
     useful: Useful,
-    /// Which of them the last attempt came to.
+    /// The index of the lock that the last attempt reached.
     reached: usize,
-    /// One that was held already is lost: all are given back before anything else is asked for.
+    /// `true` if a lock that was held already is lost: all are given back before anything else is asked for.
     lost: bool,
-    /// What has come of the release so far.
+    /// The combined result of the releases so far.
     released: Option<Released>,
 }
 
 impl Several {
-    /// One contender for what all of these contend for: at least one, and in the order in which the user has named their keys,
-    /// which differ. What `grace` and `delay` leave of a lease is what a command can use.
+    /// Makes one contender for the locks of all these: at least one, in the order in which the user has named their
+    /// keys, which differ. A command can use what `grace` and `delay` leave of a lease.
     #[must_use]
     pub(crate) fn new(contenders: Vec<Box<dyn Contender>>, grace: Grace, delay: Duration) -> Self {
         let one = |(place, contender)| One { contender, place, state: State::Wanted, asked: false };
@@ -200,12 +200,12 @@ impl Several {
         Self { locks, useful: Useful { grace, delay }, reached: 0, lost: false, released: None }
     }
 
-    /// The first one that is not held.
+    /// Returns the index of the first lock that is not held.
     fn wanted(&self) -> Option<usize> {
         self.locks.iter().position(|one| matches!(one.state, State::Wanted))
     }
 
-    /// The lease by which the command must be gone first.
+    /// Returns the lease that ends first, before which the command must be gone.
     fn lease(&self) -> Option<Lease> {
         let leases = || self.locks.iter().filter_map(One::hold).map(|hold| hold.grant.lease);
         let ends = |lease: &Lease| match lease {
@@ -215,8 +215,8 @@ impl Several {
         leases().filter(|lease| ends(lease).is_some()).min_by_key(ends).or_else(|| leases().next())
     }
 
-    /// What all together come to, once none is missing. First, what is left of the leases is made enough for a command: the
-    /// first ones may have waited long for the last one.
+    /// Returns the grant of all locks together, once none is missing. Leases that are too short for a command are
+    /// renewed before: the first ones may have waited long for the last one.
     async fn whole(&mut self) -> Result<Attempt, Error> {
         let useful = self.useful;
         if join_all(self.locks.iter_mut().map(|one| one.keep_up(Some(useful)))).await.contains(&false) {
@@ -230,16 +230,16 @@ impl Several {
         }
     }
 
-    /// Gives back what is held and leaves every queue, so that the next attempt begins with the first lock. Until that is done,
-    /// nothing is asked for.
+    /// Gives back what is held and leaves every queue, so that the next attempt begins with the first lock. Nothing is
+    /// asked for until that is done.
     async fn begin_again(&mut self) -> Result<Attempt, Error> {
         self.release_all(Used::No).await?;
         self.lost = false;
         Ok(Attempt::Partly)
     }
 
-    /// Releases all side by side: the requests are sent in the reverse order, and none waits for the answer to another. What was
-    /// not answered is asked for again by the next call.
+    /// Releases all concurrently: the requests are sent in reverse order, and none waits for the answer to another. The
+    /// next call repeats the requests that were not answered.
     async fn release_all(&mut self, used: Used) -> Result<Released, Error> {
         let asked = self.locks.iter_mut().rev().filter(|one| one.asked);
         let answers = join_all(asked.map(|one| one.release(used))).await;
@@ -257,7 +257,7 @@ impl Several {
     }
 }
 
-/// What two releases come to.
+/// Returns the worse of two results of releases.
 fn worse(one: Option<Released>, other: Option<Released>) -> Option<Released> {
     let is = |which| one == Some(which) || other == Some(which);
     [Released::NotMine, Released::Kept, Released::Freed].into_iter().find(|&which| is(which))
@@ -331,7 +331,7 @@ impl Contender for Several {
                 if self.wanted().is_none() { self.whole().await } else { Ok(Attempt::Partly) }
             }
             refused => {
-                // What is held already is given back by the caller, if it does not wait.
+                // The caller gives back what is held already, if it does not wait.
                 one.asked = was_asked || queue == Queue::Join && matches!(refused, Attempt::Busy(_));
                 Ok(refused)
             }

@@ -11,19 +11,19 @@ use crate::key::Key;
 use crate::lease::timing::{Delay, Grace, acquire_timeout};
 use crate::lease::waiting::{Failed, Next, Refused, Trouble, Wait, WaitNews, Waiting, backoff};
 
-/// How long the last look may take when the wait has run out.
+/// Time limit for the last look when the wait has run out.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// How long one try may take to withdraw a request that is not wanted any more. The service executes it even if the answer
-/// is not waited for.
+/// Time limit for one try to withdraw a request that is no longer wanted. The service executes it even if the answer is
+/// not waited for.
 pub(crate) const TAKE_BACK: Duration = Duration::from_millis(500);
-/// How often a release is tried at least if there is no answer, and the pause between later tries.
+/// The least number of tries of a release without an answer, and the pause between later tries.
 const RELEASE_TRIES: usize = 2;
 const BETWEEN_RELEASES: Duration = Duration::from_millis(250);
 
 /// Time limits for taking a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub connect: Duration,
     /// The time between SIGTERM and SIGKILL, which decides how much of a lease is useful.
     pub grace: Grace,
@@ -31,9 +31,9 @@ pub(crate) struct Limits {
     pub delay: Delay,
 }
 
-/// Takes the lock. Calls `news` for every change during the wait, with the name of the lock that is waited for. A refusal leaves
-/// nothing at the service. Dropping the future leaves a place in the queue, and perhaps a lock whose grant was not seen;
-/// [`give_back`] removes both.
+/// Takes the lock. Calls `news` for every change during the wait, with the name of the lock that is waited for. A
+/// refusal leaves nothing at the service. Dropping the future leaves a place in the queue, and perhaps a lock whose
+/// grant was not seen; [`give_back`] removes both.
 pub(crate) async fn take(
     contender: &mut dyn Contender,
     wait: Wait,
@@ -49,8 +49,8 @@ pub(crate) async fn take(
     result
 }
 
-/// Does the work of [`take`]. Sets `trace` once this claim may have left something at the service: a place in the queue, or a
-/// grant that was not seen.
+/// Does the work of [`take`]. Sets `trace` once this claim may have left something at the service: a place in the
+/// queue, or a grant that was not seen.
 async fn wait_for(
     contender: &mut dyn Contender,
     wait: Wait,
@@ -89,7 +89,7 @@ async fn wait_for(
     }
 }
 
-/// Asks a last time, without joining a queue; of several locks, for each that is missing.
+/// Asks one last time, without joining a queue; of several locks, for each that is missing.
 async fn last_look(
     contender: &mut dyn Contender,
     waiting: &Waiting,
@@ -113,8 +113,8 @@ pub(crate) async fn give_back(
     give_back_until(Instant::now(), contender, used, timeout).await.map_err(|failed| failed.trouble)
 }
 
-/// Releases a lock as [`give_back`] does, and goes on trying `until` then: with the release goes what must not be forgotten. Also
-/// says what kind of failure the last one was.
+/// Releases a lock like [`give_back`], and goes on trying until `until`, because the release records what must not be
+/// forgotten. The error has the kind of the last failure.
 pub(crate) async fn give_back_until(
     until: Instant,
     contender: &mut dyn Contender,
@@ -181,7 +181,7 @@ async fn attempt(
     result
 }
 
-/// The grant as the command may count on it; an error where the server grants so little that the delay leaves too little.
+/// Returns the grant without the delay; an error if the server grants so little that the delay leaves too little.
 fn without_delay(mut grant: Grant, delay: Delay) -> Result<Grant, Failed> {
     let (whole, lease) = (grant.lease, grant.lease.less(delay.length));
     match (whole, lease) {
@@ -218,7 +218,7 @@ mod tests {
             (1, 0, 6, Some(1)),
             (35, 5, 0, Some(30)),
             (35, 5, 6, Some(30)),
-            // What the server grants is what counts.
+            // The server's grant is what counts.
             (6, 5, 0, Some(1)),
             (5, 5, 0, None),
             (4, 5, 0, None),

@@ -14,30 +14,30 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// The margin for clock rates is the lease divided by this: the clock of this host and that of the server may differ by a
+/// The margin for clock rates is the lease divided by this: the clocks of this host and of the server may differ by a
 /// tenth.
 const RATES: u32 = 10;
 /// The margin for scheduling, in addition to that for clock rates.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// The longest time that any one request may take.
 const MAX_REQUEST: Duration = Duration::from_secs(2);
-/// What `--lock-delay` leaves of a lease at least: the shortest lease that there is.
+/// The least that `--lock-delay` must leave of a lease: the shortest lease that there is.
 const LEAST_LEFT: Duration = Duration::from_secs(1);
 /// The longest default time between SIGTERM and SIGKILL.
 const MAX_DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 
-/// How much time the command has between SIGTERM and SIGKILL.
+/// The time that the command has between SIGTERM and SIGKILL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grace {
     /// `--kill-after`, if given.
     pub asked: Option<Duration>,
-    /// At most the lease divided by this.
+    /// The upper limit is the lease divided by this.
     pub share: u32,
 }
 
 impl Grace {
-    /// The time that a lease of `ttl` allows: `--kill-after`, at most the lease divided by `share`; by default the smaller of
-    /// 5 s and a quarter of the lease.
+    /// Returns the time that a lease of `ttl` allows: `--kill-after`, at most the lease divided by `share`; by default
+    /// the smaller of 5 s and a quarter of the lease.
     #[must_use]
     pub(crate) fn within(&self, ttl: Option<Duration>) -> Duration {
         match (self.asked, ttl) {
@@ -49,46 +49,46 @@ impl Grace {
     }
 }
 
-/// How much longer than a command counts on it the server keeps a lock (`--lock-delay`): the claim asks for a lease of both.
+/// The time by which the server's lease exceeds the command's (`--lock-delay`): the claim asks for the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delay {
-    /// How much longer; zero for no delay.
+    /// The length; zero for no delay.
     pub length: Duration,
-    /// How many times as long as that the rest of the lease must be at least, so that it can be renewed in time.
+    /// The rest of the lease must be at least this many times as long, so that it can be renewed in time.
     pub share: u32,
 }
 
 impl Delay {
-    /// What a lease must leave the command at least, so that it is of use.
+    /// Returns the least time that a lease must leave the command to be of use.
     #[must_use]
     pub(crate) fn least(&self) -> Duration {
         self.length.saturating_mul(self.share).max(LEAST_LEFT)
     }
 }
 
-/// How long one request may take while a lock of `ttl` is being acquired.
+/// Returns the time limit for one request while a lock of `ttl` is being acquired.
 #[must_use]
 pub(crate) fn acquire_timeout(ttl: Duration) -> Duration {
     MAX_REQUEST.min(first_timeout(ttl))
 }
 
-/// How long the first request for a lock of `ttl` may take, so that a grant leaves enough time for a command.
+/// Returns the time limit for the first request for a lock of `ttl`: a grant must leave enough time for a command.
 #[must_use]
 pub(crate) fn first_timeout(ttl: Duration) -> Duration {
     ttl / 3
 }
 
-/// The time after the request for a lease of `ttl` at which the command must be dead: `ttl` less a margin for clock rates and scheduling
-/// (ttl/10 + 50 ms).
+/// Returns the time after the request for a lease of `ttl` at which the command must be dead: `ttl` less a margin for
+/// clock rates and scheduling (ttl/10 + 50 ms).
 #[must_use]
 pub(crate) fn dead_after(ttl: Duration) -> Duration {
     ttl.saturating_sub(ttl / RATES + SCHEDULING)
 }
 
-/// One lease as last confirmed: when the confirming request was sent, and what follows from it.
+/// A lease as last confirmed, and the times that follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// When the request that the server confirmed was sent.
+    /// The time at which the request that the server confirmed was sent.
     pub sent: Instant,
     /// The length that the server granted.
     pub ttl: Duration,
@@ -97,38 +97,38 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// When the command must be dead: `sent + ttl` less the margin.
+    /// Returns the instant at which the command must be dead: `sent + ttl` less the margin.
     #[must_use]
     pub(crate) fn dead_at(&self) -> Instant {
         self.sent + dead_after(self.ttl)
     }
 
-    /// When the command is told to end; from here on no renewal rescues it.
+    /// Returns the instant at which the command is told to end; from here on no renewal rescues it.
     #[must_use]
     pub(crate) fn stop_at(&self) -> Instant {
         self.dead_at() - self.kill_after
     }
 
-    /// How long after a renewal the next one comes: `every`, but with a third of the time until SIGTERM to spare.
+    /// Returns the time from one renewal to the next: `every`, but with a third of the time until SIGTERM to spare.
     #[must_use]
     pub(crate) fn renew_after(&self, every: Duration) -> Duration {
         every.min(self.stop_at().since(self.sent) * 2 / 3)
     }
 
-    /// How long to wait between retries of a failed renewal.
+    /// Returns the pause between retries of a failed renewal.
     #[must_use]
     pub(crate) fn retry_every(&self) -> Duration {
         self.ttl / 20
     }
 
-    /// How long a renewal sent at `now` may take: a third of what is left, at most 2 s.
+    /// Returns the time limit for a renewal sent at `now`: a third of what is left, at most 2 s.
     #[must_use]
     pub(crate) fn request_timeout(&self, now: Instant) -> Duration {
         (self.stop_at().since(now) / 3).min(MAX_REQUEST)
     }
 
-    /// Whether a lock that is granted only `now` should be released at once: less than a third of the time until SIGTERM is
-    /// left.
+    /// Returns `true` if a lock that is granted only `now` should be released at once: less than a third of the time
+    /// until SIGTERM is left.
     #[must_use]
     pub(crate) fn too_little_left(&self, now: Instant) -> bool {
         let whole = self.stop_at().since(self.sent);
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(after(&schedule, schedule.dead_at()), 850 * MS);
         assert_eq!(after(&schedule, schedule.stop_at()), 600 * MS);
         assert_eq!(schedule.renew_after(schedule.ttl / 3), schedule.ttl / 3);
-        // On ZooKeeper, where what the last answered write proved is half a session old when the next one is answered.
+        // On ZooKeeper, the proof by the last answered write is half a session old when the next one is answered.
         assert!(schedule.ttl / 2 + 100 * MS <= after(&schedule, schedule.stop_at()));
     }
 
@@ -218,7 +218,7 @@ mod tests {
         for (length, share, least) in [(0, 0, 1), (60, 0, 1), (5, 6, 30), (0, 6, 1)] {
             assert_eq!(Delay { length: length * S, share }.least(), least * S, "{length} {share}");
         }
-        // On ZooKeeper the session is longer than the lease by the delay, and what is proven of it is older by so much of it.
+        // On ZooKeeper, the session is longer than the lease by the delay, so the proof is older by a part of it.
         let (lease, share) = (30 * S, 6);
         let session = lease + lease / share;
         let schedule = schedule(lease, Some(lease / 4));

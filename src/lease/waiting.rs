@@ -11,21 +11,21 @@ use crate::holder::Published;
 use crate::holder::done::Done;
 use crate::lease::timing::{Grace, Schedule, acquire_timeout, first_timeout};
 
-/// How long to wait at most after the backend failed for the first time while we queue, and which part of the lease after
-/// it has failed again and again.
+/// The longest pause after the first failure of the backend during a wait, and the divisor of the lease for the longest
+/// pause after repeated failures.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 const AFTER_FAILURES: u32 = 6;
-/// How many grants in a row may leave a waiter too little time before the backend counts as too slow. At the first contact the
-/// second such grant decides. Each of them keeps others from the lock.
+/// The number of grants in a row that leave a waiter too little time until the backend counts as too slow. At the first
+/// contact the second such grant decides. Each of them keeps others from the lock.
 const GRANTS_TRIED_BY_WAITERS: u32 = 8;
 
-/// How long connecting may take without a wait.
+/// Time limit for connecting without a wait.
 const CONNECT_WITHOUT_WAIT: Duration = Duration::from_secs(2);
-/// How long connecting or an answer may take at least, however short the wait is or what is left of it: a busy server needs
-/// some time even where the lock is free.
+/// The least time limit for connecting and for an answer, however short the wait is or its rest: a busy server needs
+/// some time even if the lock is free.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// How long to wait for a lock.
+/// The limit of a wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Do not wait.
@@ -37,14 +37,14 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// Whether a wait with a limit is over at `now`.
+    /// Returns `true` if a wait with a limit is over at `now`.
     #[must_use]
     pub(crate) fn has_ended(self, now: Instant) -> bool {
         matches!(self, Self::Until(end) if now >= end)
     }
 }
 
-/// What is wrong with a backend.
+/// A problem with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// No connection could be made within this time.
@@ -57,9 +57,9 @@ pub(crate) enum Trouble {
     ShortLease {
         /// The length that it grants.
         granted: Duration,
-        /// How much of that is not for the command.
+        /// The part of it that is not for the command.
         delay: Duration,
-        /// How much must be left at least.
+        /// The least that must be left.
         least: Duration,
     },
     /// No release was answered.
@@ -71,9 +71,9 @@ pub(crate) enum Trouble {
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: ErrorKind,
-    /// What is wrong.
+    /// The problem.
     pub trouble: Trouble,
 }
 
@@ -92,12 +92,12 @@ pub(crate) enum WaitNews {
     Trouble(Trouble),
 }
 
-/// Why the lock was not granted.
+/// The reason why the lock was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// Another holder has it, and the wait is over.
     Busy(Busy),
-    /// A run around this one holds it.
+    /// An outer run holds it.
     Outer(Box<Published>),
     /// It is in use with another number of slots.
     OtherSlots(OtherSlots),
@@ -107,7 +107,7 @@ pub(crate) enum Refused {
     Failed(Failed),
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing more: the lock is held.
@@ -129,24 +129,24 @@ pub(super) struct Waiting {
     grace: Grace,
     /// The latest news.
     last: Option<WaitNews>,
-    /// Whether the service has ever said who holds the lock.
+    /// `true` once the service has named the holder of the lock, or granted one of several locks.
     answered: bool,
     /// The last failure before the service has answered.
     unanswered: Option<Failed>,
-    /// How many grants in a row left too little time.
+    /// The number of grants in a row that left too little time.
     slow: u32,
-    /// How many requests have failed in a row.
+    /// The number of requests in a row that have failed.
     failures: u32,
 }
 
 impl Waiting {
-    /// A wait that begins now; `grace` decides how much of a lease is useful.
+    /// Starts a wait that begins now; `grace` decides how much of a lease is useful.
     #[must_use]
     pub(super) fn new(wait: Wait, grace: Grace) -> Self {
         Self { wait, grace, last: None, answered: false, unanswered: None, slow: 0, failures: 0 }
     }
 
-    /// Whether an attempt joins the queue.
+    /// Returns whether an attempt joins the queue.
     #[must_use]
     pub(super) fn queue(&self) -> Queue {
         if self.wait == Wait::No { Queue::Pass } else { Queue::Join }
@@ -162,8 +162,8 @@ impl Waiting {
         match answer {
             Ok(Attempt::Held(grant)) if is_of_use(&grant, self.grace, now) => Next::Take(grant),
             Ok(Attempt::Held(_)) => {
-                // Asking again extends the lock. Releasing it first would be wrong: a release that is delayed on its way
-                // deletes what the same owner holds by then.
+                // Asking again extends the lock. Releasing it first would be wrong: a release that is delayed on its
+                // way deletes what the same owner holds by then.
                 self.slow += 1;
                 match (self.slow, self.answered) {
                     (1, _) => Next::Again,
@@ -186,7 +186,7 @@ impl Waiting {
                 }
                 Next::Listen
             }
-            // What is held already is not given up for an outage, as a place in a queue is not.
+            // Locks that are held already are not given up for an outage, like a place in a queue.
             Ok(Attempt::Partly) => {
                 self.answered |= self.wait != Wait::No;
                 self.failures = 0;
@@ -229,8 +229,8 @@ impl Waiting {
         Next::Pause(before)
     }
 
-    /// How long connecting may take from `now` on, where the user allows `usual`: less without a wait, and not beyond the end
-    /// of a wait.
+    /// Returns the time limit for connecting from `now` on, where the user allows `usual`: less without a wait, and not
+    /// beyond the end of a wait.
     #[must_use]
     pub(super) fn connect_within(&self, now: Instant, usual: Duration) -> Duration {
         match self.wait {
@@ -239,9 +239,9 @@ impl Waiting {
         }
     }
 
-    /// How long an answer may take from `now` on, where a lease of `ttl` is asked for and the user allows `connect` for connecting:
-    /// not beyond the end of a wait. The first answer to a waiter may take as long as connecting may, because a server that has
-    /// to serve many at once is slow and not silent.
+    /// Returns the time limit for an answer from `now` on, where a lease of `ttl` is asked for and the user allows
+    /// `connect` for connecting: not beyond the end of a wait. The first answer to a waiter may take as long as
+    /// connecting may, because a server that serves many at once is slow, not silent.
     #[must_use]
     pub(super) fn answer_within(&self, now: Instant, ttl: Duration, connect: Duration) -> Duration {
         let usual = acquire_timeout(ttl);
@@ -256,27 +256,27 @@ impl Waiting {
         }
     }
 
-    /// How many earlier failures count for [`backoff`]: until the service has answered, no place in a queue is kept alive,
-    /// and a server that restarts is back soon.
+    /// Returns the number of earlier failures that count for [`backoff`]: until the service has answered, no place in a
+    /// queue is kept alive, and a server that restarts is back soon.
     #[must_use]
     pub(super) fn most_failures(&self, failures: u32) -> u32 {
         if self.answered { failures } else { failures.min(1) }
     }
 
-    /// The failure of a wait that is over at `now`, where the service has never answered.
+    /// Returns the failure of a wait that is over at `now`, if the service has never answered.
     #[must_use]
     pub(super) fn is_unanswered(&self, now: Instant) -> Option<Failed> {
         self.unanswered.clone().filter(|_| !self.answered && self.wait.has_ended(now))
     }
 
-    /// Whether the wait is over at `now`, except for one last look: a lock that became free at the last moment is taken. A
-    /// waiter that has had no answer and no failure yet goes on.
+    /// Returns `true` if the wait is over at `now`, except for one last look: a lock that became free at the last
+    /// moment is taken. A waiter that has had no answer and no failure yet goes on.
     #[must_use]
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.answered && self.wait.has_ended(now)
     }
 
-    /// The end of the wait, after a last look at `now` with the result `seen`. A look that fails is an outage, whatever was
+    /// Ends the wait, after a last look at `now` with the result `seen`. A look that fails is an outage, whatever was
     /// known before: the user must not take it for a lock that is held.
     pub(super) fn last_look(self, seen: Result<Attempt, Failed>, now: Instant) -> Result<Grant, Refused> {
         match (seen, self.last) {
@@ -296,8 +296,8 @@ impl Waiting {
     }
 }
 
-/// Whether a failure of this kind is ridden out before the service has answered: only within a wait that the user has limited,
-/// except where the service is full or busy, perhaps with other waiters. Otherwise it is reported at once, and so are wrong settings.
+/// Returns `true` if a failure of this kind is ridden out before the first answer: in a limited wait, all that may
+/// pass; in an endless one, only a service that is full or busy. All others, like wrong settings, are reported at once.
 #[must_use]
 pub(crate) fn rides_out(wait: Wait, kind: ErrorKind) -> bool {
     match wait {
@@ -307,7 +307,7 @@ pub(crate) fn rides_out(wait: Wait, kind: ErrorKind) -> bool {
     }
 }
 
-/// Whether a lease that was just granted leaves enough time for the command.
+/// Returns `true` if a lease that was just granted leaves enough time for the command.
 fn is_of_use(grant: &Grant, grace: Grace, now: Instant) -> bool {
     match grant.lease {
         Lease::Unlimited { .. } => true,
@@ -318,8 +318,8 @@ fn is_of_use(grant: &Grant, grace: Grace, now: Instant) -> bool {
     }
 }
 
-/// How long to pause after a failure, when `failures` have come before it, for a lock of `ttl`. It grows, so that busy servers
-/// get fewer requests, and is random, so that clients that failed together do not come back together.
+/// Returns the pause after a failure that follows `failures` others, for a lock of `ttl`. It grows, so that busy
+/// servers get fewer requests, and is random, so that clients that failed together do not come back together.
 pub(super) fn backoff(failures: u32, ttl: Duration, random: u16) -> Duration {
     let longest = AFTER_FAILURE.max(ttl / AFTER_FAILURES);
     let whole = AFTER_FAILURE.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(longest);

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 /// The largest number of slots that one lock can have.
 pub(crate) const MOST_SLOTS: u32 = 1000;
 
-/// How a claim wants to hold a lock.
+/// The mode in which a claim wants to hold a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     /// Alone.
@@ -20,12 +20,12 @@ pub(crate) enum Mode {
     Exclusive,
     /// Together with all others of this mode.
     Shared,
-    /// Together with others of this mode, up to this number in all; each has a number of its own.
+    /// Together with others of this mode, up to this number in all; each has its own number.
     Slots(NonZeroU32),
 }
 
 impl Mode {
-    /// How many entries of this mode may hold together; `usize::MAX` for no limit.
+    /// Returns the number of entries of this mode that may hold together; `usize::MAX` for no limit.
     #[must_use]
     pub(crate) fn room(self) -> usize {
         match self {
@@ -35,7 +35,7 @@ impl Mode {
         }
     }
 
-    /// How it is called in what services keep: `exclusive`, `shared`, `slots5`.
+    /// Returns its name in what services keep: `exclusive`, `shared`, `slots5`.
     #[must_use]
     pub(crate) fn name(self) -> String {
         match self {
@@ -45,7 +45,7 @@ impl Mode {
         }
     }
 
-    /// Reads such a name; none where it is another one.
+    /// Reads such a name; `None` for any other text.
     #[must_use]
     pub(crate) fn read(name: &str) -> Option<Self> {
         match name {
@@ -58,7 +58,7 @@ impl Mode {
         }
     }
 
-    /// The number of slots, of this mode.
+    /// Returns the number of slots; `None` for the other modes.
     #[must_use]
     pub(crate) fn slots(self) -> Option<u32> {
         match self {
@@ -67,20 +67,20 @@ impl Mode {
         }
     }
 
-    /// Whether both are slots, and not the same number of them: that is a disagreement about the lock, and no queue.
+    /// Returns `true` if both are slots, but in different numbers: that is a disagreement about the lock, not a queue.
     #[must_use]
     pub(crate) fn contradicts(self, other: Self) -> bool {
         matches!((self.slots(), other.slots()), (Some(one), Some(other)) if one != other)
     }
 
-    /// Whether a run that holds a lock in this mode covers one inside that wants it in mode `inner`.
+    /// Returns `true` if a run that holds a lock in this mode covers an inner one that wants it in mode `inner`.
     #[must_use]
     pub(crate) fn covers(self, inner: Self) -> bool {
         self == Self::Exclusive || self == inner
     }
 }
 
-/// The rule: whether an entry of mode `own` enters with these modes before it.
+/// The rule: returns `true` if an entry of mode `own` enters with these modes before it.
 #[must_use]
 pub(crate) fn enters(own: Mode, before: impl IntoIterator<Item = Mode>) -> bool {
     let mut count = 0;
@@ -90,7 +90,7 @@ pub(crate) fn enters(own: Mode, before: impl IntoIterator<Item = Mode>) -> bool 
     })
 }
 
-/// How many of the entries with these modes, the oldest first, hold the lock by [the rule](enters).
+/// Returns how many of the entries with these modes, the oldest first, hold the lock by [the rule](enters).
 #[must_use]
 pub(crate) fn holders(modes: impl IntoIterator<Item = Mode>) -> usize {
     let mut modes = modes.into_iter().peekable();
@@ -98,26 +98,26 @@ pub(crate) fn holders(modes: impl IntoIterator<Item = Mode>) -> usize {
     modes.take_while(|mode| *mode == first).take(first.room()).count()
 }
 
-/// One entry of the queue. If two have the same number (a service never assigns one twice, but a client can make such an
-/// entry), the name decides, so that all clients see the same order.
+/// One entry of the queue. If two have the same number (a service never assigns one twice, but a client can make such
+/// an entry), the name decides, so that all clients see the same order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
-    /// What orders it, smallest first: a create revision or a sequence number.
+    /// The sort key, smallest first: a create revision or a sequence number.
     pub order: i64,
-    /// Its key's or node's name.
+    /// The name of its key or node.
     pub name: String,
-    /// How it wants to hold the lock.
+    /// The mode in which it wants to hold the lock.
     pub mode: Mode,
     /// The slot that it has, once it has entered one.
     pub slot: Option<u32>,
 }
 
-/// What a waiter watches, so that it is woken when it may enter, and no sooner than that where it can be helped.
+/// The entries that a waiter watches, so that it is woken when it may enter, and no sooner if that can be helped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// The end of this entry.
     Gone(Entry),
-    /// The end of this entry, or that it says that it has entered: slots are entered one after the other, so that their
+    /// The end of this entry, or its report that it has entered: slots are entered one after the other, so that their
     /// numbers need no agreement.
     Turn(Entry),
     /// The end of any of these entries.
@@ -129,16 +129,16 @@ pub(crate) enum Watch {
 pub(crate) enum Place {
     /// It enters: this client holds the lock, in this slot if it has slots.
     Enters {
-        /// The lowest one that is free, or the one that it has already.
+        /// The lowest free slot, or the one that it has already.
         slot: Option<u32>,
     },
     /// It waits.
     Behind {
         /// The oldest entry: one that holds the lock.
         holder: Entry,
-        /// What wakes it.
+        /// The entries whose change wakes it.
         watch: Watch,
-        /// Its place among those who wait; 1 for the next.
+        /// Its position among the waiters; 1 for the next.
         position: u64,
     },
     /// Others before it use this number of slots.
@@ -147,16 +147,16 @@ pub(crate) enum Place {
     Missing,
 }
 
-/// The place of the entry for which `is_ours` is true, among `entries` in any order.
+/// Returns the place of the entry for which `is_ours` is true, among `entries` in any order.
 pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Place {
     let Some(own) = entries.iter().find(|entry| is_ours(entry)) else { return Place::Missing };
-    // Nobody comes before it any more, and whatever becomes of those before it, its slot stays the same.
+    // No entry comes before it any more, and its slot stays the same whatever becomes of the others.
     if own.slot.is_some() {
         return Place::Enters { slot: own.slot };
     }
     let mut before: Vec<&Entry> = entries.iter().filter(|entry| *entry < own).collect();
     before.sort_unstable();
-    // The oldest one decides, so that of those who disagree only the later ones are refused.
+    // The oldest one decides, so that of entries that disagree only the later ones are refused.
     if let Some(oldest) = before.iter().find(|entry| entry.mode.slots().is_some())
         && own.mode.contradicts(oldest.mode)
     {
@@ -167,7 +167,7 @@ pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
     };
     let shuts_out = |entry: &&&Entry| own.mode == Mode::Exclusive || entry.mode != own.mode;
     let watch = if own.mode.slots().is_some() && last.mode == own.mode && last.slot.is_none() {
-        // They enter one after the other: whatever keeps that one out keeps this one out.
+        // They enter one after the other: whatever keeps that entry out keeps this one out.
         Watch::Turn(last.clone())
     } else if let Some(other) = before.iter().rev().find(shuts_out) {
         Watch::Gone((*other).clone())
@@ -176,7 +176,7 @@ pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
     } else if before.len() >= own.mode.room() {
         Watch::Any(before.iter().copied().cloned().collect())
     } else if let Some(odd) = before.iter().rev().find(|entry| entry.slot.is_none()) {
-        // It entered before those behind it, and what it has entered is not known any more: it could be any slot.
+        // It entered before those behind it, but its slot is no longer known: it could be any.
         Watch::Turn((*odd).clone())
     } else {
         let is_free = |slot: &u32| before.iter().all(|entry| entry.slot != Some(*slot));
@@ -261,14 +261,14 @@ mod tests {
                 vec![taken(0, 0), taken(1, 1), entry(2, n), entry(3, n)],
                 behind(&taken(0, 0), Watch::Turn(entry(2, n)), 2),
             ),
-            // What the first one has entered is not known any more.
+            // The slot of the first one is no longer known.
             (
                 vec![entry(1, slots(3)), Entry { slot: Some(0), ..entry(2, slots(3)) }, entry(3, slots(3))],
                 behind(&entry(1, slots(3)), Watch::Turn(entry(1, slots(3))), 1),
             ),
             (vec![entry(1, n), taken(3, 1)], Place::Enters { slot: Some(1) }),
             (vec![taken(1, 0), entry(2, X), entry(3, n)], behind(&taken(1, 0), Watch::Gone(entry(2, X)), 2)),
-            // Of those who disagree about the number of slots, the later ones are refused.
+            // Of entries that disagree about the number of slots, the later ones are refused.
             (vec![entry(1, slots(1)), entry(3, n)], Place::OtherSlots(1)),
             (vec![entry(3, n), entry(4, slots(3))], Place::Enters { slot: Some(0) }),
             (

@@ -4,11 +4,11 @@ How often waiters ask for what the service does not report.
 
 use std::time::Duration;
 
-/// How much longer a waiter goes without asking, for each entry in the queue.
+/// The interval that each entry in the queue costs a waiter.
 const NEWS_PER_ENTRY: Duration = Duration::from_millis(100);
 
-/// How often a waiter asks who holds the lock although nothing has happened to the entry before its own. For few `entries`
-/// this is `usual`. An answer costs more with more entries, so all waiters together ask at most ten times a second.
+/// Returns the interval at which a waiter asks for the holder if the entry before its own does not change: `usual` for
+/// few `entries`. More entries make an answer cost more, so all waiters together ask ten times a second at most.
 #[must_use]
 pub(crate) fn news_every(usual: Duration, entries: u64) -> Duration {
     usual.max(NEWS_PER_ENTRY.saturating_mul(entries.try_into().unwrap_or(u32::MAX)))

@@ -5,41 +5,41 @@ host that asks: it is that clock by which cron starts a job, so it says which oc
 
 use std::time::Duration;
 
-/// How long the last success is kept at least.
+/// The least time for which the last success is kept.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// A period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Period {
-    /// How many periods of this length have passed between 1970 and its beginning.
+    /// The number of periods of this length between 1970 and its beginning.
     pub number: u64,
     /// Its length in milliseconds, never 0.
     pub length: u64,
 }
 
 impl Period {
-    /// The one of this `length` in which `now` lies, in milliseconds since 1970.
+    /// Returns the period of this `length` that contains `now`, in milliseconds since 1970.
     #[must_use]
     pub(crate) fn at(length: Duration, now: u64) -> Self {
         let length = u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1);
         Self { number: now / length, length }
     }
 
-    /// This one, or the nearest to it that is at most one away from that in which `now` lies by a service's clock: a host with
-    /// a wrong clock must not use up the periods of others.
+    /// Returns this period, or the nearest one that is at most one away from that of `now` by a service's clock: a host
+    /// with a wrong clock must not use up the periods of others.
     #[must_use]
     pub(crate) fn near(self, now: u64) -> Self {
         let own = now / self.length;
         Self { number: self.number.clamp(own.saturating_sub(1), own.saturating_add(1)), ..self }
     }
 
-    /// How long what was done in it is remembered at least: for two periods, because the clock of a host may be one behind.
+    /// Returns the least time for which a success in it is remembered: two periods, as a clock may be one behind.
     #[must_use]
     pub(crate) fn remembered(self) -> Duration {
         Duration::from_millis(self.length.saturating_mul(2))
     }
 
-    /// How long the last success is kept for those who look, although it may not count any more.
+    /// Returns the time for which the last success is kept for lookups, although it may no longer count.
     #[must_use]
     pub(crate) fn kept(self) -> Duration {
         self.remembered().max(KEPT)

@@ -12,26 +12,26 @@ use crate::lease::waiting::{Failed, Wait};
 use crate::meeting::news::{News, Turnout};
 use crate::meeting::tries::{Limits, Tries, random};
 
-/// How long one try to leave a barrier may take, and how often it is tried.
+/// Time limit for one try to leave a barrier, and the number of tries.
 const LEAVING: Duration = Duration::from_millis(500);
 const LEAVING_TRIES: usize = 2;
-/// The time between two looks of one of the parties.
+/// The time between two looks, by any of the parties.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
-/// How a wait at a barrier ends.
+/// The end of a wait at a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All parties are there.
     Open,
     /// Parties that waited with this one have gone; their names.
     Broken(Vec<String>),
-    /// A newer process waits under our name.
+    /// A newer process waits under the name of this one.
     Replaced,
     /// This process was counted as dead.
     CountedDead,
     /// Others wait for another number of parties.
     OtherParties {
-        /// That number.
+        /// The number of parties that they wait for.
         parties: u32,
         /// Their names.
         names: Vec<String>,
@@ -42,32 +42,32 @@ pub(crate) enum Outcome {
     Unusable(Failed),
 }
 
-/// How a party waits.
+/// The manner in which a party waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Whether it goes on waiting when others have gone.
+    /// `true` to go on waiting when others have gone.
     pub patient: bool,
-    /// How long its mark outlives it.
+    /// The time for which its mark outlives it.
     pub lease: Duration,
-    /// How long it waits.
+    /// The limit of its wait.
     pub wait: Wait,
 }
 
-/// One party's wait.
+/// The wait of one party.
 #[derive(Clone, Debug, Default)]
 struct Party {
     patient: bool,
-    /// Whether its arrival was answered.
+    /// `true` if its arrival was answered.
     arrived: bool,
-    /// When an arrival was first asked for that may have been done, while none was answered.
+    /// The time of the first request to arrive that may have been executed, while none was answered.
     doubtful: Option<Instant>,
-    /// The names of those who waited at the last look.
+    /// The names that waited at the last look.
     present: BTreeSet<String>,
 }
 
 impl Party {
-    /// How the wait ends with what a look has shown, or who is there if it goes on. `is_over` says that its time was over
-    /// before.
+    /// Judges the result of a look: returns the end of the wait, or the turnout if it goes on. `is_over` says that its
+    /// time was over before.
     fn judge(&mut self, gathering: Gathering, is_over: bool) -> ControlFlow<Outcome, Turnout> {
         self.arrived = true;
         let names = match gathering {
@@ -80,7 +80,7 @@ impl Party {
             }
         };
         let present: BTreeSet<String> = names.iter().cloned().collect();
-        // One whose name is there again was replaced by a newer process.
+        // A party whose name is still there was replaced by a newer process.
         let gone: Vec<String> = self.present.difference(&present).cloned().collect();
         self.present = present;
         if !gone.is_empty() && !self.patient {
@@ -93,8 +93,8 @@ impl Party {
         }
     }
 
-    /// Whether an arrival that was asked for at `asked` and failed may be asked for again at `now`. One that may have been done
-    /// a lease ago may have been opened, and have gone: it would be another round's.
+    /// Returns `true` if an arrival that was requested at `asked` and failed may be requested again at `now`. One that
+    /// may have been executed a lease ago may have been opened, and have gone: a new one would be another round's.
     fn may_arrive_again(&mut self, failed: &Failed, lease: Duration, asked: Instant, now: Instant) -> bool {
         if self.arrived {
             return true;
@@ -106,13 +106,13 @@ impl Party {
     }
 }
 
-/// Waits at the barrier for the others. Calls `news` with every look and for every failure after which it is tried again.
-/// When this returns, our mark is not waiting any more, as far as the service could be asked. Dropping the future leaves it;
+/// Waits at the barrier for the others. Calls `news` with every look and for every failure that another try follows. On
+/// return, this party's mark no longer waits, as far as the service could be asked. Dropping the future leaves it;
 /// [`withdraw`] removes it.
 pub(crate) async fn meet(barrier: &mut dyn Barrier, manner: Manner, limits: Limits, news: impl FnMut(News)) -> Outcome {
     let outcome = wait_for_all(barrier, manner, limits, news).await;
     let may_be_there = matches!(outcome, Outcome::Broken(_) | Outcome::RanOut(_) | Outcome::Unusable(_));
-    // It may have opened in the meantime: then the others have gone on, and count on us.
+    // It may have opened in the meantime: then the others have gone on, and count on this one.
     if may_be_there && withdraw(barrier).await { Outcome::Open } else { outcome }
 }
 
@@ -134,7 +134,7 @@ async fn wait_for_all(
                     ControlFlow::Break(outcome) => return outcome,
                     ControlFlow::Continue(turnout) => news(News::Turnout(turnout)),
                 }
-                // So that all parties together look so often, and not each of them whenever one comes.
+                // Limits the looks of all parties together: not each of them looks whenever one comes.
                 let calm = asked + BETWEEN_LOOKS.saturating_mul(party.present.len().try_into().unwrap_or(u32::MAX));
                 let changed = async {
                     let changed = barrier.changed().await;
@@ -162,7 +162,7 @@ async fn look(barrier: &mut dyn Barrier, tries: &Tries, arrived: bool) -> Result
     if arrived { tries.ask(barrier.look()).await } else { tries.ask(barrier.arrive()).await }
 }
 
-/// Takes our mark away where it waits; says whether the barrier has opened for it instead.
+/// Removes this party's mark if it waits; returns `true` if the barrier has opened for it instead.
 pub(crate) async fn withdraw(barrier: &mut dyn Barrier) -> bool {
     for _ in 0..LEAVING_TRIES {
         match before(Instant::now() + LEAVING, barrier.withdraw()).await {
@@ -174,7 +174,7 @@ pub(crate) async fn withdraw(barrier: &mut dyn Barrier) -> bool {
     false
 }
 
-/// Takes our mark away, open or not, and ends what we have at the service. Best effort.
+/// Removes this party's mark, open or not, and ends its session at the service. Best effort.
 pub(crate) async fn leave(barrier: &mut dyn Barrier) {
     let _ = before(Instant::now() + LEAVING, barrier.close()).await;
 }

@@ -11,26 +11,26 @@ use crate::lease::waiting::{Failed, Wait};
 use crate::meeting::news::{News, Turnout};
 use crate::meeting::tries::{Limits, Tries, random};
 
-/// How long it may take to leave a latch.
+/// Time limit for leaving a latch.
 const LEAVING: Duration = Duration::from_millis(500);
 
-/// How many names `show` tells at most: for more nobody can wait.
+/// The maximum number of names that `show` prints: no wait can be for more.
 const SHOWN: usize = 1000;
 
-/// What is done to a latch.
+/// An action at a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Our name arrives, and is remembered for so long.
+    /// This process's name arrives, and is remembered for this time.
     Arrive(Duration),
-    /// It fails for so long.
+    /// The latch fails for this time.
     Fail(LatchFailure, Duration),
-    /// All is forgotten.
+    /// Everything is forgotten.
     Forget,
-    /// Nothing: it is looked at.
+    /// A look, and nothing else.
     Show,
 }
 
-/// How a wait at a latch ends.
+/// The end of a wait at a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Enough names have arrived.
@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
     Unusable(Failed),
 }
 
-/// Does `action` within `wait`, and returns what a look has shown. Calls `news` for every failure after which it is tried again.
+/// Does `action` within `wait`; returns the result of a look. Calls `news` for every failure that another try follows.
 pub(crate) async fn perform(
     latch: &mut dyn Latch,
     action: &Action,
@@ -74,7 +74,7 @@ async fn attempt(latch: &mut dyn Latch, action: &Action, tries: &Tries) -> Resul
     done.map(|()| Arrivals::default())
 }
 
-/// Waits until `count` names have arrived. Calls `news` with every look and for every failure after which it is tried again.
+/// Waits until `count` names have arrived. Calls `news` with every look and for every failure that another try follows.
 pub(crate) async fn wait(
     latch: &mut dyn Latch,
     count: u64,
@@ -111,8 +111,8 @@ async fn look(latch: &mut dyn Latch, tries: &Tries) -> Result<Arrivals, Failed> 
     tries.ask(latch.look(TOLD)).await
 }
 
-/// How a wait for `count` names ends with what a look has shown, or who is there if it goes on. `is_over` says that its time
-/// was over before.
+/// Judges the result of a look in a wait for `count` names: returns its end, or the turnout if it goes on. `is_over`
+/// says that its time was over before.
 fn judge(arrivals: Arrivals, count: u64, is_over: bool) -> ControlFlow<Outcome, Turnout> {
     let Arrivals { count: there, mut names, failure } = arrivals;
     names.sort_unstable();
@@ -125,7 +125,7 @@ fn judge(arrivals: Arrivals, count: u64, is_over: bool) -> ControlFlow<Outcome, 
     }
 }
 
-/// Ends what a waiter has at the service. Best effort.
+/// Ends a waiter's session at the service. Best effort.
 pub(crate) async fn leave(latch: &mut dyn Latch) {
     let _ = before(Instant::now() + LEAVING, latch.close()).await;
 }

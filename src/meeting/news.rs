@@ -4,17 +4,17 @@ What is known of a wait at a latch or a barrier.
 
 use crate::lease::waiting::Trouble;
 
-/// Who is there.
+/// The turnout at a latch or a barrier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turnout {
-    /// How many.
+    /// Number of names that are there.
     pub count: u64,
     /// The names of some of them.
     pub names: Vec<String>,
 }
 
 impl Turnout {
-    /// All of these.
+    /// Returns the turnout of all these names.
     #[must_use]
     pub(crate) fn of(names: Vec<String>) -> Self {
         Self { count: names.len().try_into().unwrap_or(u64::MAX), names }

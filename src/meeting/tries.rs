@@ -8,9 +8,9 @@ use crate::backend::{Error, ErrorKind};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::waiting::{Failed, Trouble, Wait, rides_out};
 
-/// How long connecting may take without a wait.
+/// Time limit for connecting without a wait.
 const CONNECT_WITHOUT_WAIT: Duration = Duration::from_secs(2);
-/// How long connecting or an answer may take at least, however short the wait is or what is left of it.
+/// The least time limit for connecting and for an answer, however short the wait is or its rest.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The pause after the first failure, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -18,9 +18,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 /// Time limits for one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub connect: Duration,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub answer: Duration,
 }
 
@@ -29,30 +29,30 @@ pub(crate) struct Limits {
 pub(super) struct Tries {
     wait: Wait,
     limits: Limits,
-    /// Whether the service has ever answered.
+    /// `true` once the service has answered.
     answered: bool,
-    /// How many requests have failed in a row.
+    /// The number of requests in a row that have failed.
     failures: u32,
 }
 
 impl Tries {
-    /// Requests within `wait`, none of which was made yet.
+    /// Starts the requests within `wait`; none was made yet.
     pub(super) fn new(wait: Wait, limits: Limits) -> Self {
         Self { wait, limits, answered: false, failures: 0 }
     }
 
-    /// Whether there is no time to wait for anything at `now`.
+    /// Returns `true` if there is no time to wait for anything at `now`.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.wait == Wait::No || self.wait.has_ended(now)
     }
 
-    /// Takes note of an answer.
+    /// Notes an answer.
     pub(super) fn answered(&mut self) {
         (self.answered, self.failures) = (true, 0);
     }
 
-    /// Takes note of a failure at `now`: how long to pause before the next try, or none if there is to be none. `random` spreads
-    /// the tries of clients that failed together.
+    /// Notes a failure at `now`; returns the pause before the next try, or `None` if there is to be none. `random`
+    /// spreads the tries of clients that failed together.
     pub(super) fn failed(&mut self, failed: &Failed, now: Instant, random: u16) -> Option<Duration> {
         let goes_on = if self.answered { failed.kind.is_transient() } else { rides_out(self.wait, failed.kind) };
         if !goes_on || self.is_over(now) {
@@ -78,7 +78,7 @@ impl Tries {
         }
     }
 
-    /// What comes of connecting, in its time.
+    /// Connects within the time limit.
     pub(super) async fn connect(&self, connecting: impl Future<Output = Result<(), Error>>) -> Result<(), Failed> {
         let now = Instant::now();
         let limit = self.connect_within(now);
@@ -87,7 +87,7 @@ impl Tries {
         connected.map_or(Err(late), |connected| connected.map_err(Failed::from))
     }
 
-    /// What comes of a request, in its time.
+    /// Makes a request within the time limit.
     pub(super) async fn ask<T>(&self, asking: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
         let now = Instant::now();
         let limit = self.within(self.limits.answer, now);
@@ -96,7 +96,7 @@ impl Tries {
         answered.map_or(Err(late), |answered| answered.map_err(Failed::from))
     }
 
-    /// What comes of `work` before the wait is over; none if it is over first.
+    /// Returns the result of `work`; `None` if the wait is over first.
     pub(super) async fn until<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         match self.wait {
             Wait::Until(end) => before(end, work).await.ok(),
@@ -104,13 +104,13 @@ impl Tries {
         }
     }
 
-    /// Lets `length` pass, or what is left of the wait.
+    /// Waits for `length`, or for the rest of the wait.
     pub(super) async fn pause(&self, length: Duration) {
         self.until(sleep_until(Instant::now() + length)).await;
     }
 }
 
-/// A random number; 0 if the kernel provides none.
+/// Returns a random number; 0 if the kernel provides none.
 pub(super) fn random() -> u16 {
     let mut bytes = [0; 2];
     let _ = getrandom::fill(&mut bytes);

@@ -23,8 +23,8 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// The size of the buffer for a variable's name, `=`, as many numbers as there can be locks with a space between them, and
-/// NUL.
+/// The size of the buffer for a variable's name, `=`, one number for each of the most locks there can be with a space
+/// between them, and NUL.
 const BLANK: usize = 384;
 
 /// Runs scripts without a `#!` line.
@@ -36,7 +36,7 @@ pub(crate) struct Command {
     /// Owns what `argv` points to.
     _arguments: Vec<CString>,
     argv: Vec<*const c_char>,
-    /// The arguments with which the shell runs the command, if it is a script that does not say what runs it.
+    /// The arguments with which the shell runs the command, if it is a script that does not name its interpreter.
     script: Vec<*const c_char>,
     /// Owns what `envp` points to.
     _variables: Vec<CString>,
@@ -44,7 +44,7 @@ pub(crate) struct Command {
     token: Blank,
     tokens: Blank,
     ttl: Blank,
-    /// Where the lock has slots.
+    /// `None` if the lock has no slots.
     slot: Option<Blank>,
     shared: &'static Shared,
 }
@@ -83,9 +83,9 @@ impl Blank {
 }
 
 impl Command {
-    /// Prepares `arguments` (the program first) with `environment`, to which the variables `token`, `tokens`, `ttl` and perhaps
-    /// `slot` will be added when the command is started. Fails on a NUL byte, which no real argument can contain, and when memory
-    /// for one shared number cannot be mapped.
+    /// Prepares `arguments` (the program first) with `environment`, to which the variables `token`, `tokens`, `ttl` and
+    /// perhaps `slot` will be added when the command is started. Fails on a NUL byte, which no real argument can
+    /// contain, and if memory for one shared number cannot be mapped.
     pub(crate) fn prepare(
         arguments: Vec<OsString>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -118,7 +118,7 @@ impl Command {
         Ok(Self { _arguments: arguments, argv, script, _variables: variables, envp, token, tokens, ttl, slot, shared })
     }
 
-    /// Why the command could not be executed, once its process has ended; 0 when it was.
+    /// Returns the errno of the failed execution, once the command's process has ended; 0 if it was executed.
     #[must_use]
     pub(crate) fn exec_errno(&self) -> i32 {
         self.shared.exec_errno.load(Ordering::Acquire)
@@ -130,16 +130,16 @@ impl Command {
         self.shared.futex(libc::FUTEX_WAKE, 1, std::ptr::null());
     }
 
-    /// Whether `signal` was pending for the child when it was about to restore its signal mask: then it was sent after
-    /// the fork, and reaches the command. None until that is known.
+    /// Returns `true` if `signal` was pending for the child when it was about to restore its signal mask: then it was
+    /// sent after the fork, and reaches the command. `None` until that is known.
     #[must_use]
     pub(crate) fn was_pending(&self, signal: i32) -> Option<bool> {
         let pending = self.shared.pending.load(Ordering::Acquire);
         (pending & SAMPLED != 0).then_some(pending & surroundings::bit(signal) != 0)
     }
 
-    /// Fills in what was granted: the fencing tokens, the number of the slot, and the lease in seconds, 0 for a lock without
-    /// one.
+    /// Fills in what was granted: the fencing tokens, the number of the slot, and the lease in seconds, 0 for a lock
+    /// without one.
     pub(crate) fn granted(&mut self, tokens: &Tokens, slot: Option<u32>, ttl: Option<Duration>) {
         self.token.set(format_args!("{}", tokens.first()));
         self.tokens.set_list(tokens.as_slice());
@@ -155,9 +155,9 @@ impl Command {
 
     /// Executes the command in a freshly forked child. Does not return.
     ///
-    /// It waits for [`Command::go`] first. With `dies_with` the command is killed when that parent, its guard, dies.
-    /// The descriptors `inherit` stay open in the command. From `too_late` on the command is not executed any
-    /// more, and [`Command::exec_errno`] is `ETIME`.
+    /// It waits for [`Command::go`] first. With `dies_with`, the command is killed when that parent, its guard, dies.
+    /// The descriptors `inherit` stay open in the command. From `too_late` on, the command is no longer executed, and
+    /// [`Command::exec_errno`] is `ETIME`.
     pub(crate) fn execute(
         &self,
         dies_with: Option<libc::pid_t>,
@@ -197,8 +197,8 @@ impl Command {
     }
 }
 
-/// The file that `execvp` finds for `name`. glibc's passes a script without a `#!` line to the shell itself, so it is looked
-/// for only where the C library is another one.
+/// Returns the file that `execvp` finds for `name`. glibc's passes a script without a `#!` line to the shell itself, so
+/// the file is looked for only with another C library.
 fn found(name: &OsStr, path: Option<&OsStr>) -> PathBuf {
     let searched = !cfg!(target_env = "gnu") && !name.as_bytes().contains(&b'/');
     let directories = searched.then_some(path.unwrap_or(OsStr::new("/usr/local/bin:/bin:/usr/bin")));
@@ -207,15 +207,15 @@ fn found(name: &OsStr, path: Option<&OsStr>) -> PathBuf {
     found.unwrap_or_else(|| name.into())
 }
 
-/// The bit that says that the pending signals are known. It is the bit of signal 64, which is never passed on.
+/// The bit that marks the pending signals as known. It is the bit of signal 64, which is never passed on.
 const SAMPLED: u64 = 1 << 63;
-/// How long a child waits for [`Command::go`] before it checks whether its parent is alive.
+/// Time that a child waits for [`Command::go`] before it checks whether its parent is alive.
 static WAIT: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Memory that a forked child shares with its parent.
 #[derive(Debug)]
 struct Shared {
-    /// Why the command could not be executed.
+    /// The errno with which the command could not be executed.
     exec_errno: AtomicI32,
     /// Not 0 once the child may continue.
     go: AtomicU32,
@@ -234,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// Waits for [`Command::go`], and ends this process when its parent dies before.
+    /// Waits for [`Command::go`], and ends this process if its parent dies before.
     fn wait_for_go(&self) {
         // SAFETY: async-signal-safe calls with integers.
         unsafe {
@@ -254,7 +254,7 @@ impl Shared {
     }
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// It exited with this code.

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How long the guard waits for the group's copy of a signal before it passes dlock's on.
+/// Time that the guard waits for the group's copy of a signal before it passes dlock's on.
 const WAIT_FOR_OWN: Duration = Duration::from_millis(40);
-/// How long the group's copy stays remembered once dlock has reported the signal: `timeout` signals dlock first and
-/// then its group.
+/// Time for which the group's copy stays remembered once dlock has reported the signal: `timeout` signals dlock first
+/// and then its group.
 const REMEMBER_MATCHED: Duration = Duration::from_millis(100);
-/// When the group's copy is this old and dlock, which runs, has not reported the signal, it will not.
+/// If the group's copy is this old and dlock, which runs, has not reported the signal, it never will.
 const STALE: Duration = Duration::from_secs(2);
-/// How many undecided signals are kept. When there are more, the older of two that are the same is dropped.
+/// The number of undecided signals that are kept. If there are more, the older of two equal ones is dropped.
 const OPEN: usize = 32;
 
 /// A signal and the process that sent it.
@@ -29,9 +29,9 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Whether this signal reached the command as `own`, which the group got. When a terminal goes away, its shell and
-    /// the kernel signal the group at the same moment; of a signal that is pending twice each process sees one, from
-    /// either.
+    /// Returns `true` if this signal reached the command as `own`, which the group got. When a terminal goes away, its
+    /// shell and the kernel signal the group at the same moment; of a signal that is pending twice each process sees
+    /// one, from either.
     fn reached_with(self, own: Self) -> bool {
         self.signal == own.signal && (self.sender == own.sender || self.sender == 0)
     }
@@ -42,7 +42,7 @@ impl Sent {
 struct Own {
     sent: Sent,
     heard: Instant,
-    /// When it is forgotten; none while dlock has not reported it, which it cannot do while it is stopped.
+    /// The time at which it is forgotten; `None` while dlock, which may be stopped, has not reported it.
     until: Option<Instant>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Forwards {
 }
 
 impl Forwards {
-    /// The group got `sent`: if dlock reports it too, it has reached the command already.
+    /// Notes that the group got `sent`: if dlock reports it too, it has reached the command already.
     pub(crate) fn saw(&mut self, sent: Sent, now: Instant) {
         self.forget(now);
         let mut until = None;
@@ -74,12 +74,12 @@ impl Forwards {
         put(&mut self.own, Own { sent, heard: now, until }, |own| (own.sent.signal, own.heard));
     }
 
-    /// dlock got `sent`, and read it at `read_at`: it will be passed on unless the group got it too.
+    /// Notes that dlock got `sent`, and read it at `read_at`: it will be passed on unless the group got it too.
     pub(crate) fn ask(&mut self, sent: Sent, read_at: Instant, now: Instant) {
         self.forget(now);
         let reached = self.own.iter().flatten().any(|own| sent.reached_with(own.sent));
-        // Of a signal that is sent again before it is read the kernel keeps only the first, so dlock will not report
-        // what the group got until then. Nor what it should have read long ago: all pending signals are read in one go.
+        // The kernel keeps only the first of equal signals until it is read, so dlock will not report what the group
+        // got until then. Nor what it should have read long ago: all pending signals are read in one go.
         for own in self.own.iter_mut().flatten() {
             let same = own.sent.signal == sent.signal && (own.heard <= read_at || sent.reached_with(own.sent));
             if same || own.heard + STALE <= read_at {
@@ -91,13 +91,13 @@ impl Forwards {
         }
     }
 
-    /// The next signal whose time to be passed on has come.
+    /// Returns the next signal that is due to be passed on.
     pub(crate) fn due(&mut self, now: Instant) -> Option<i32> {
         let open = self.asked.iter_mut().find(|open| open.is_some_and(|asked| now >= asked.due))?;
         open.take().map(|asked| asked.sent.signal)
     }
 
-    /// When [`Forwards::due`] has something next.
+    /// Returns the instant at which [`Forwards::due`] has something next.
     #[must_use]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.asked.iter().flatten().map(|asked| asked.due).min()
@@ -109,8 +109,8 @@ impl Forwards {
     }
 }
 
-/// Puts `new` into a free place. Where there is none, it replaces the oldest of the entries whose signal is there
-/// twice. `key` gives the signal and the time of an entry.
+/// Puts `new` into a free place. If there is none, it replaces the oldest of the entries whose signal is there twice.
+/// `key` gives the signal and the time of an entry.
 fn put<T: Copy>(places: &mut [Option<T>; OPEN], new: T, key: impl Fn(&T) -> (i32, Instant)) {
     let free = places.iter().position(Option::is_none);
     // There are more places than signals, so one is there twice; the kernel merges such signals too.

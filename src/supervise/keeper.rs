@@ -21,30 +21,30 @@ use crate::supervise::process::start_of;
 /// The length of the longest packet.
 const LENGTH: usize = 5;
 
-/// What a client wants.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The lock is to be kept until this connection is closed.
+    /// Keep the lock until this connection is closed.
     Register,
-    /// The lock is to be let go.
+    /// Let the lock go.
     LetGo,
 }
 
-/// What a keeper answers.
+/// The answer of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// It is done.
     Yes,
-    /// The lock is lost or was asked for: all that counts on it is being stopped.
+    /// The lock is lost, or a request to stop has come: all that counts on it is being stopped.
     Stopping,
     /// The client belongs to another user, and the process that the lock is kept for has not started it.
     Denied,
-    /// It is not let go: the run of this process is registered.
+    /// The lock is not let go: the run of this process is registered.
     Busy(pid_t),
 }
 
 impl Request {
-    /// Sends it. Errors are ignored: there is no answer then.
+    /// Sends the request. Errors are ignored: there is no answer then.
     pub(crate) fn send(self, line: &OwnedFd) {
         let byte = match self {
             Self::Register => b'r',
@@ -53,7 +53,7 @@ impl Request {
         deliver(line, &[byte]);
     }
 
-    /// Reads what was received.
+    /// Reads a packet.
     fn read(packet: &[u8]) -> Option<Self> {
         match packet {
             b"r" => Some(Self::Register),
@@ -62,8 +62,8 @@ impl Request {
         }
     }
 
-    /// Receives the next one, `None` for one that this dlock does not know. Fails with `EAGAIN` where there is none yet, and with
-    /// `EPIPE` where the client is gone.
+    /// Receives the next request; `None` for one that this dlock does not know. Fails with `EAGAIN` if there is none
+    /// yet, and with `EPIPE` if the client is gone.
     pub(crate) fn receive(line: &OwnedFd) -> nix::Result<Option<Self>> {
         let mut packet = [0; LENGTH];
         packet_of(line, &mut packet).map(Self::read)
@@ -71,7 +71,7 @@ impl Request {
 }
 
 impl Answer {
-    /// Sends it. Errors are ignored: a client that is gone is noticed in other ways.
+    /// Sends the answer. Errors are ignored: a client that is gone is noticed in other ways.
     pub(crate) fn send(self, line: &OwnedFd) {
         match self {
             Self::Yes => deliver(line, b"y"),
@@ -94,7 +94,7 @@ impl Answer {
         }
     }
 
-    /// Receives it; `None` where the keeper has ended, or answers what this dlock does not know.
+    /// Receives the answer; `None` if the keeper has ended, or for an answer that this dlock does not know.
     pub(crate) fn receive(line: &OwnedFd) -> Option<Self> {
         let mut packet = [0; LENGTH];
         packet_of(line, &mut packet).ok().and_then(Self::read)
@@ -108,8 +108,8 @@ fn deliver(line: &OwnedFd, packet: &[u8]) {
 fn packet_of<'a>(line: &OwnedFd, packet: &'a mut [u8; LENGTH]) -> nix::Result<&'a [u8]> {
     loop {
         return match recv(line.as_raw_fd(), packet, MsgFlags::MSG_DONTWAIT) {
-            // A peer that has closed its end before it has read all resets the connection. That error comes once, and before
-            // the last packets of the peer.
+            // A peer that has closed its end before it has read everything resets the connection. That error comes
+            // once, and before the last packets of the peer.
             Err(Errno::ECONNRESET | Errno::EINTR) => continue,
             Err(error) => Err(error),
             Ok(0) => Err(Errno::EPIPE),
@@ -123,7 +123,7 @@ fn open() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }
 
-/// The socket of the keeper of this owner's lock.
+/// Makes the socket of the keeper of this owner's lock.
 pub(crate) fn listening(owner: &str) -> nix::Result<OwnedFd> {
     let listener = open()?;
     bind(listener.as_raw_fd(), &address(owner)?)?;
@@ -131,12 +131,12 @@ pub(crate) fn listening(owner: &str) -> nix::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Connects to the process `pid`, which began at `start` and keeps the lock of `owner`. Fails where no such keeper listens; with
-/// `EAGAIN` where too many clients wait.
+/// Connects to the process `pid`, which began at `start` and keeps the lock of `owner`. Fails if no such keeper
+/// listens; with `EAGAIN` if too many clients wait.
 pub(crate) fn connected(owner: &str, pid: pid_t, start: u64) -> nix::Result<OwnedFd> {
     let line = open()?;
     connect(line.as_raw_fd(), &address(owner)?)?;
-    // Any process can listen at a name that is not taken.
+    // Any process can listen at a name that is free.
     let peer = getsockopt(&line, PeerCredentials)?.pid();
     let is_it = peer == pid && start_of(pid).is_none_or(|began| began == start);
     if is_it { Ok(line) } else { Err(Errno::ECONNREFUSED) }

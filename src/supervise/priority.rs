@@ -7,13 +7,13 @@ The scheduler is asked by system calls: musl's functions of these names only fai
 
 use libc::{c_int, c_long, pid_t};
 
-/// The nice value of the guard and its ear once the command runs, where this user may set it.
+/// The nice value of the guard and its ear once the command runs, if this user may set it.
 pub(super) const PRIORITY: c_int = -15;
-/// The nice value of a process that is to be killed, where this user may set it.
+/// The nice value of a process that is to be killed, if this user may set it.
 const FIRST: c_int = -20;
 
-/// Raises the priority of a process that is being killed, where this user may do that: it needs processor time to end,
-/// and on an overloaded machine it would otherwise be gone later than its lease.
+/// Raises the priority of a process that is being killed, if this user may do that: it needs processor time to end, and
+/// on an overloaded machine it would otherwise be gone later than its lease.
 pub(super) fn hurry(pid: pid_t) {
     if policy(pid) != c_long::from(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK) {
         go_first(pid, FIRST);
@@ -21,7 +21,7 @@ pub(super) fn hurry(pid: pid_t) {
 }
 
 /// Raises the priority of a process (0: the calling one, not its children) above all normal processes, and above its
-/// own real-time priority if it has one, where this user may do that. Sets this nice value too, where that is allowed.
+/// own real-time priority if it has one, if this user may do that. Sets this nice value too, if that is allowed.
 pub(super) fn go_first(pid: pid_t, nice: c_int) {
     // On many machines a nice value counts only within a session or control group. The lowest real-time priority
     // precedes all normal processes.
@@ -37,19 +37,19 @@ pub(super) fn go_first(pid: pid_t, nice: c_int) {
     }
 }
 
-/// How a process stands to the normal ones that want its processor.
+/// The rank of a process among the normal ones that want its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rank {
     /// As one of them.
     #[default]
     Equal,
-    /// Its nice value gives it a larger share. When it is woken up it can still have to wait for a turn of each of them.
+    /// Its nice value gives it a larger share. When woken up, it can still have to wait for a turn of each of them.
     Favoured,
     /// Its real-time policy puts it before all of them.
     First,
 }
 
-/// The rank of this process.
+/// Returns the rank of this process.
 #[must_use]
 pub(super) fn rank() -> Rank {
     if policy(0) & !c_long::from(libc::SCHED_RESET_ON_FORK) == c_long::from(libc::SCHED_RR) {
@@ -60,7 +60,7 @@ pub(super) fn rank() -> Rank {
     if nice < 0 { Rank::Favoured } else { Rank::Equal }
 }
 
-/// The scheduling policy of a process (0: the calling one) with its flag, or -1.
+/// Returns the scheduling policy of a process (0: the calling one) with its flag, or -1.
 fn policy(pid: pid_t) -> c_long {
     // SAFETY: a system call with an integer.
     unsafe { libc::syscall(libc::SYS_sched_getscheduler, pid) }

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 const NAME: usize = 64;
 /// Room for the path of a file anywhere.
 pub(super) const LONG_NAME: usize = 4096;
-/// How many processes there can be between one and another that is below it.
+/// The maximum number of processes between one and another that is below it.
 const DEPTH: usize = 1 << 16;
 
 /// The result of looking at a process.
@@ -35,7 +35,7 @@ impl Seen {
     }
 }
 
-/// Whether `/proc` belongs to this PID namespace. That of another one lists unrelated processes.
+/// Returns `true` if `/proc` belongs to this PID namespace. That of another one lists unrelated processes.
 #[must_use]
 pub(crate) fn is_own() -> bool {
     let mut target = [0_u8; NAME];
@@ -82,7 +82,7 @@ pub(crate) fn children(pid: pid_t, mut take: impl FnMut(pid_t)) -> Seen {
     if read == Seen::Unknown { read } else { seen }
 }
 
-/// Whether this kernel has `children` files at all (`CONFIG_PROC_CHILDREN`).
+/// Returns `true` if this kernel has `children` files at all (`CONFIG_PROC_CHILDREN`).
 #[must_use]
 pub(crate) fn has_children_files() -> bool {
     File::open(b"/proc/thread-self/children\0").is_some()
@@ -96,19 +96,19 @@ pub(crate) fn every_process(take: impl FnMut(pid_t)) -> Seen {
     }
 }
 
-/// The parent of `pid`, from `/proc/PID/stat`; none when there is no such process, or it is hidden.
+/// Returns the parent of `pid`, from `/proc/PID/stat`; `None` if there is no such process, or it is hidden.
 #[must_use]
 pub(crate) fn parent_of(pid: pid_t) -> Option<pid_t> {
     stat(pid, 1, |parent| std::str::from_utf8(parent).ok()?.parse().ok())
 }
 
-/// When a process was started, in clock ticks after boot. Tells two processes with the same id apart.
+/// Returns the start of a process, in clock ticks after boot. It tells two processes with the same id apart.
 #[must_use]
 pub(crate) fn start_of(pid: pid_t) -> Option<u64> {
     stat(pid, 19, number)
 }
 
-/// Whether a process is exiting; also true when there is no such process.
+/// Returns `true` if a process is exiting, and also if there is no such process.
 #[must_use]
 pub(crate) fn is_ending(pid: pid_t) -> bool {
     /// `PF_EXITING` of the kernel's flags.
@@ -116,7 +116,7 @@ pub(crate) fn is_ending(pid: pid_t) -> bool {
     stat(pid, 6, number).is_none_or(|flags| flags & EXITING != 0)
 }
 
-/// Whether a signal has suspended a process.
+/// Returns `true` if a signal has suspended a process.
 #[must_use]
 pub(crate) fn is_stopped(pid: pid_t) -> bool {
     stat(pid, 0, |state| Some(state == b"T")).unwrap_or(false)
@@ -126,7 +126,7 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A descriptor that refers to the process with this id for as long as it is open, and is readable once that has ended.
+/// Returns a descriptor that refers to the process with this id while it is open, and is readable once that has ended.
 pub(crate) fn pidfd_open(pid: pid_t) -> nix::Result<OwnedFd> {
     // SAFETY: pidfd_open has no memory effects.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -135,7 +135,7 @@ pub(crate) fn pidfd_open(pid: pid_t) -> nix::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Sends `signal` to the process that a descriptor of [`pidfd_open`] refers to, and to no other one that got its id later.
+/// Sends `signal` to the process that a descriptor of [`pidfd_open`] refers to, and to none that got its id later.
 pub(crate) fn pidfd_signal(process: &OwnedFd, signal: c_int) -> nix::Result<()> {
     // SAFETY: pidfd_send_signal has no memory effects without a siginfo.
     let sent = unsafe {
@@ -144,7 +144,7 @@ pub(crate) fn pidfd_signal(process: &OwnedFd, signal: c_int) -> nix::Result<()> 
     Errno::result(sent).map(drop)
 }
 
-/// Whether `pid` is below `root`. None where that cannot be told: a process on the way has ended or is hidden.
+/// Returns `true` if `pid` is below `root`; `None` if that is unknown: a process on the way has ended or is hidden.
 #[must_use]
 pub(crate) fn is_below(pid: pid_t, root: pid_t) -> Option<bool> {
     let mut ancestor = pid;
@@ -158,8 +158,8 @@ pub(crate) fn is_below(pid: pid_t, root: pid_t) -> Option<bool> {
     None
 }
 
-/// Whether every thread of `pid` has ended, also when its parent, which may be frozen, has not reaped it yet. The state
-/// of its first thread says little: the others can live on.
+/// Returns `true` if every thread of `pid` has ended, even if its parent, which may be frozen, has not reaped it yet.
+/// The state of its first thread says little: the others can live on.
 #[must_use]
 pub(crate) fn has_ended(pid: pid_t) -> bool {
     // SAFETY: signal 0 is not sent, only asked about.
@@ -183,8 +183,8 @@ pub(crate) fn has_ended(pid: pid_t) -> bool {
     ended && read != Seen::Unknown
 }
 
-/// Whether `pid` sleeps and has no pending signal, so that it has received all that it was sent. False where that
-/// cannot be told.
+/// Returns `true` if `pid` sleeps and has no pending signal, so that it has received all signals that it was sent;
+/// `false` if that is unknown.
 #[must_use]
 pub(crate) fn waits_without_signals(pid: pid_t) -> bool {
     let mut name = [0; NAME];
@@ -196,13 +196,13 @@ pub(crate) fn waits_without_signals(pid: pid_t) -> bool {
     sleeps && line(b"ShdPnd:\t").is_some_and(|signals| signals.iter().all(|&digit| digit == b'0'))
 }
 
-/// True if a process runs, or would if it had a processor; false when there is no such process.
+/// Returns `true` if a process runs, or would if it had a processor; `false` if there is no such process.
 #[must_use]
 pub(super) fn is_busy(pid: pid_t) -> bool {
     stat(pid, 0, |state| Some(state == b"R")).unwrap_or(false)
 }
 
-/// What is in the file of this path, which ends in NUL, as far as it fits into `text`; none where it cannot be opened.
+/// Reads the file at this path, which ends in NUL, as far as it fits into `text`; `None` if it cannot be opened.
 pub(super) fn contents<'a>(path: &[u8], text: &'a mut [u8]) -> Option<&'a [u8]> {
     File::open(path).map(|file| file.read(text))
 }

@@ -8,44 +8,44 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::supervise::tokens::{MOST_LOCKS, Tokens};
 
-/// A tag and what the longest message has, besides the token of each lock.
+/// A tag and the fields of the longest message, besides the token of each lock.
 const WORDS: usize = 9 + MOST_LOCKS;
 /// The length of every message, in bytes.
 pub(crate) const LENGTH: usize = WORDS * 8;
 /// An encoded message.
 pub(crate) type Packet = [u8; LENGTH];
 
-/// When the command is told to end, and when it is killed.
+/// The times at which the command is told to end, and is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
-    /// When SIGTERM is due.
+    /// The time at which SIGTERM is due.
     pub stop_at: Instant,
-    /// When SIGKILL is due.
+    /// The time at which SIGKILL is due.
     pub kill_at: Instant,
 }
 
-/// How a command is started and supervised.
+/// The instructions for starting and supervising a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spawn {
     /// The fencing tokens for `DLOCK_TOKEN`, which is the first one, and `DLOCK_TOKENS`.
     pub tokens: Tokens,
-    /// The number of the slot for `DLOCK_SLOT`; none where the lock has no slots.
+    /// The number of the slot for `DLOCK_SLOT`; `None` if the lock has no slots.
     pub slot: Option<u32>,
-    /// The granted lease for `DLOCK_LEASE_TTL`; none for a lock without one.
+    /// The granted lease for `DLOCK_LEASE_TTL`; `None` for a lock without one.
     pub ttl: Option<Duration>,
-    /// When the lease ends; none for a lock without one.
+    /// The deadline of the lease; `None` for a lock without one.
     pub lease: Option<Deadline>,
     /// The time between SIGTERM and SIGKILL when dlock is gone.
     pub kill_after: Duration,
     /// The command goes on when dlock or the guard dies, instead of being stopped.
     pub outlives: bool,
-    /// How many of the descriptors that travel with this message the command inherits: the first ones.
+    /// The number of descriptors sent with this message that the command inherits: the first ones.
     pub inherit: usize,
     /// The guard stays until everything the command started is gone, also after a normal end.
     pub stay: bool,
 }
 
-/// What dlock tells the guard.
+/// A message from dlock to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Start the command. Up to [`MOST_LOCKS`] descriptors may travel with it.
@@ -58,16 +58,16 @@ pub(crate) enum Order {
     Forward {
         /// The signal's number.
         signal: i32,
-        /// The sender's process id, 0 when it is outside this PID namespace.
+        /// The sender's process id, 0 if it is outside this PID namespace.
         sender: i32,
-        /// When dlock read it from its signal descriptor.
+        /// The time at which dlock read it from its signal descriptor.
         read_at: Instant,
     },
     /// dlock has said that the command is suspended: stop dlock too.
     Suspend,
 }
 
-/// What the guard tells dlock.
+/// A message from the guard to dlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The guard can do its work.
@@ -76,17 +76,17 @@ pub(crate) enum Notice {
     Unfit(u64),
     /// The command's process exists.
     Spawned(i32),
-    /// No process could be made, for this errno.
+    /// No process could be created, for this errno.
     NotSpawned(i32),
     /// The lease had all but ended before the command was started, so it was not.
     TooLate,
-    /// The command ended with this wait status; an errno when it could not be executed.
+    /// The command ended with this wait status, or could not be executed.
     Exited {
         /// The status as `wait(2)` gives it.
         status: i32,
-        /// Why it could not be executed, or 0.
+        /// The errno of the failed execution, or 0.
         exec_errno: i32,
-        /// Whether the guard is stopping what the command left behind, and says [`Notice::Gone`] when that is done.
+        /// `true` if the guard is stopping what the command left behind, and sends [`Notice::Gone`] when that is done.
         stopping: bool,
     },
     /// A signal suspended the command.
@@ -99,13 +99,13 @@ pub(crate) enum Notice {
     Gone,
     /// The command has ended, and a nested run that its lock covers is stopped first.
     Covering,
-    /// What is left of the command is killed.
+    /// Everything that is left of the command is killed.
     Killing,
     /// The control group has used up its CPU quota: a stop would begin this much earlier than at the lease's deadline.
     Throttled(Duration),
 }
 
-/// Why a guard cannot work here.
+/// The reason why a guard cannot work here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
     /// `prctl(PR_SET_CHILD_SUBREAPER)` is refused.
@@ -119,7 +119,7 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// The reason with this number. An unknown number counts as the last one.
+    /// Returns the reason with this number. An unknown number counts as the last one.
     #[must_use]
     pub(crate) fn of(code: u64) -> Self {
         let known = [Self::Subreaper, Self::Proc, Self::OtherProc];
@@ -158,7 +158,7 @@ fn wide(number: i32) -> u64 {
     u64::from(number.cast_unsigned())
 }
 
-/// A number of locks or of descriptors.
+/// Decodes a number of locks or of descriptors.
 fn count(word: u64) -> usize {
     usize::try_from(word).unwrap_or(MOST_LOCKS).min(MOST_LOCKS)
 }
@@ -189,7 +189,7 @@ impl Order {
         }
     }
 
-    /// Decodes an order; none for a packet that no dlock sends.
+    /// Decodes an order; `None` for a packet that no dlock sends.
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
         let [tag, fields @ ..] = words(packet);
@@ -242,7 +242,7 @@ impl Notice {
         }
     }
 
-    /// Decodes a notice; none for a packet that no guard sends.
+    /// Decodes a notice; `None` for a packet that no guard sends.
     #[must_use]
     pub(crate) fn decode(packet: &Packet) -> Option<Self> {
         let [tag, a, b, c, ..] = words(packet);

@@ -26,7 +26,7 @@ const LEAST: u32 = 20;
 /// The most that is read of one file.
 const TEXT: usize = 4096;
 
-/// The tightest quota of this process's control group and the groups around it.
+/// The tightest quota of this process's control group and of the outer groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
     /// The processor time that the group gets in each period.
@@ -40,19 +40,19 @@ pub(crate) struct Quota {
 /// The guard's measurements of the group and of the command's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// The longest that the guard was woken up late.
+    /// The greatest lateness with which the guard was woken up.
     pub late: Duration,
     /// The number of the command's processes.
     pub processes: usize,
     /// The number of those that run, or would if they had a processor.
     pub busy: usize,
-    /// How the guard stands to them.
+    /// The guard's rank among them.
     pub rank: Rank,
 }
 
 impl Quota {
-    /// Reads the quota. None where there is none, where it is no less than this process's processors, and where it cannot
-    /// be read.
+    /// Reads the quota; `None` if there is none, if it is no less than this process's processors, or if it cannot be
+    /// read.
     #[must_use]
     pub(crate) fn read() -> Option<Self> {
         let mut text = [0; TEXT];
@@ -71,7 +71,7 @@ impl Quota {
         tightest.filter(|quota| quota.granted < quota.period.saturating_mul(processors()))
     }
 
-    /// The quota of the group at `path`, if it has one.
+    /// Returns the quota of the group at `path`, if it has one.
     fn of(base: &[u8], controllers: &[u8], path: &[u8]) -> Option<Self> {
         let mut buffers = [[0; 512]; 4];
         let [both, quota, period, stat] = &mut buffers;
@@ -87,15 +87,15 @@ impl Quota {
         Some(Self { granted, period, exhausted: read(b"/cpu.stat", stat).map_or(0, exhausted) })
     }
 
-    /// The time that the group takes for this much work.
+    /// Returns the time that the group takes for this much work.
     #[must_use]
     pub(crate) fn stretched(&self, work: Duration) -> Duration {
         let times = self.period.as_secs_f64() / self.granted.as_secs_f64().max(1e-6);
         work.mul_f64(times.clamp(1.0, 1e6))
     }
 
-    /// The time by which a stop begins earlier under this quota, so that all processes are dead when they must be: as long as
-    /// the guard may be late, and as the group takes to end them.
+    /// Returns the time by which a stop begins earlier under this quota, so that all processes are dead when they must
+    /// be: the time that the guard may be late, and that the group takes to end them.
     #[must_use]
     pub(crate) fn earlier(&self, load: &Load) -> Duration {
         let [busy, processes] = [load.busy, load.processes].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -110,23 +110,23 @@ impl Quota {
         late.saturating_add(self.stretched(ENDING.saturating_mul(processes))).saturating_add(self.period * 2)
     }
 
-    /// The number of busy processes that can be stopped within `time`.
+    /// Returns the number of busy processes that can be stopped within `time`.
     #[must_use]
     pub(crate) fn stoppable(&self, time: Duration) -> usize {
         let one = self.stretched(TURN * 2 + ENDING).as_micros().max(1);
         usize::try_from(time.saturating_sub(self.period * 2).as_micros() / one).unwrap_or(usize::MAX)
     }
 
-    /// True if it is so little that no lease leaves enough time.
+    /// Returns `true` if it is so little that no lease leaves enough time.
     #[must_use]
     pub(crate) fn is_too_little(&self) -> bool {
         self.granted.saturating_mul(LEAST) < self.period
     }
 }
 
-/// The hierarchy and the path of the group that limits processors, from `/proc/self/cgroup`: where hierarchies are mounted,
-/// the directory of this one there, and the path in it. A path that is seen from outside the container is found nowhere, and
-/// the walk to its top ends at the container's own group.
+/// Returns the hierarchy and the path of the group that limits processors, from `/proc/self/cgroup`: the place where
+/// hierarchies are mounted, the directory of this one there, and the path in it. A path as seen from outside the
+/// container is not found, and the walk to its top ends at the container's own group.
 fn group(text: &[u8]) -> Option<(&'static [u8], &[u8], &[u8])> {
     let lines = || text.split(|&byte| byte == b'\n').map(|line| line.splitn(3, |&byte| byte == b':'));
     let named = lines().find_map(|mut line| {
@@ -144,20 +144,20 @@ fn group(text: &[u8]) -> Option<(&'static [u8], &[u8], &[u8])> {
     Some((base, controllers, path.strip_suffix(b"/").unwrap_or(path)))
 }
 
-/// The limits in `cpu.max`: the quota or `max`, and the period, in microseconds.
+/// Parses the limits in `cpu.max`: the quota or `max`, and the period, in microseconds.
 fn limits(text: &[u8]) -> Option<(Duration, Duration)> {
     let mut words = words(text);
     let granted = number(words.next()?)?;
     Some((Duration::from_micros(granted), Duration::from_micros(number(words.next()?)?)))
 }
 
-/// The limits of the older hierarchy, with a file for each. A quota of -1 is none.
+/// Parses the limits of the older hierarchy, with a file for each. A quota of -1 is none.
 fn v1_limits(quota: &[u8], period: &[u8]) -> Option<(Duration, Duration)> {
     let micros = |text| number(words(text).next()?).map(Duration::from_micros);
     Some((micros(quota)?, micros(period)?))
 }
 
-/// The number of periods in which the group has used up its quota, from `cpu.stat`.
+/// Parses the number of periods in which the group has used up its quota, from `cpu.stat`.
 fn exhausted(text: &[u8]) -> u64 {
     let mut words = words(text);
     let found = words.find(|&word| word == b"nr_throttled").and_then(|_| words.next());
@@ -172,7 +172,7 @@ fn number(word: &[u8]) -> Option<u64> {
     std::str::from_utf8(word).ok()?.parse().ok().filter(|&number| number > 0)
 }
 
-/// Writes a path of these parts into `name`, with NUL at its end; one that is too long becomes empty, which opens nothing.
+/// Writes a path of these parts into `name`, and NUL; one that is too long becomes empty, which opens nothing.
 fn joined<'a>(name: &'a mut [u8; LONG_NAME], parts: &[&[u8]]) -> &'a [u8] {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     if length < name.len() {
@@ -181,7 +181,7 @@ fn joined<'a>(name: &'a mut [u8; LONG_NAME], parts: &[&[u8]]) -> &'a [u8] {
     name
 }
 
-/// The number of processors that this process may use.
+/// Returns the number of processors that this process may use.
 fn processors() -> u32 {
     // SAFETY: an all-zero set is valid, and the kernel writes at most its size.
     let count = unsafe {
@@ -219,16 +219,16 @@ mod tests {
     #[test]
     fn a_stop_begins_as_much_earlier_as_the_guard_may_be_late_and_the_processes_take_to_die() {
         for (granted, period, processes, busy, late, rank, earlier) in [
-            // Where nothing is busy, something may be at any time.
+            // Even if nothing is busy, something may be at any time.
             (10, 100, 5, 0, 0, Rank::Equal, 200 + 1_280 + 20),
             (250, 500, 0, 0, 0, Rank::Equal, 1_000 + 256),
-            // Two turns of each busy process, and what it takes to end them.
+            // Two turns of each busy process, and the time to end them.
             (20, 100, 30, 30, 0, Rank::Equal, 200 + 1_200 + 60),
             (10, 100, 60, 60, 0, Rank::Equal, 200 + 4_800 + 240),
             (100, 200, 60, 60, 0, Rank::Equal, 400 + 960 + 48),
-            // What was seen counts where it is more than that.
+            // A lateness that was seen counts if it is greater than that.
             (20, 100, 30, 30, 2_000, Rank::Equal, 200 + 600 + 2_000 + 60),
-            // A nice value makes a pass short, and no way to the processor.
+            // A nice value makes a pass short, but gives no way to the processor.
             (10, 100, 60, 60, 0, Rank::Favoured, 200 + 2_400 + 300 + 240),
             (10, 100, 200, 200, 0, Rank::First, 200 + 2_000 + 800),
         ] {

@@ -9,10 +9,10 @@ use nix::errno::Errno;
 
 use crate::clock::Instant;
 
-/// How long ended processes are reaped before it is time to look at what is due. A command that starts processes
+/// Time for which ended processes are reaped before it is time to look at what is due. A command that starts processes
 /// without end must not keep us from stopping it; nor may zombies pile up until no process can be started.
 pub(super) const REAPING: Duration = Duration::from_millis(3);
-/// How many are reaped between two looks at the clock.
+/// The number of children to reap between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
 
 /// Makes this process the parent of orphans among its descendants (`PR_SET_CHILD_SUBREAPER`).
@@ -30,7 +30,7 @@ pub(crate) enum Child {
     Ended,
 }
 
-/// The state of `pid`, if it is a child of this process that has not been reaped. Needs no descriptor.
+/// Returns the state of `pid`, if it is a child of this process that has not been reaped. Needs no descriptor.
 #[must_use]
 pub(crate) fn child(pid: pid_t) -> Option<Child> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -42,7 +42,7 @@ pub(crate) fn child(pid: pid_t) -> Option<Child> {
     }
 }
 
-/// How far the reaping of ended children has come.
+/// The progress of reaping ended children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collected {
     /// There may be more.
@@ -53,12 +53,12 @@ pub(crate) enum Collected {
     NoneLeft,
 }
 
-/// What dlock found when it reaped its ended children.
+/// The result of reaping dlock's ended children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reaped {
     /// The guard had exited on its own, with code 0.
     pub guard_done: bool,
-    /// How far the reaping has come.
+    /// The progress of the reaping.
     pub collected: Collected,
 }
 
@@ -102,11 +102,11 @@ pub(crate) fn reap(guard: pid_t) -> Reaped {
 mod tests {
     use super::*;
 
-    /// How many ended children there are: of several times as many as are collected between two looks at the clock.
+    /// The number of ended children: several times as many as are collected between two looks at the clock.
     const CHILDREN: usize = 4 * BETWEEN_LOOKS;
 
     /// Runs [`collect`] in a process with [`CHILDREN`] ended children, where handling each one takes `each`. Returns
-    /// its result, and how many children it handled.
+    /// its result, and the number of children that it handled.
     fn collected(each: Duration) -> (Collected, usize) {
         // SAFETY: the forked process only makes system calls, does not allocate, and ends here.
         unsafe {

@@ -13,7 +13,7 @@ use crate::supervise::priority::hurry;
 use crate::supervise::process::{is_below, parent_of, pidfd_open, pidfd_signal};
 use crate::supervise::reaping::{Child, child};
 
-/// What came of signalling a process.
+/// The result of signalling a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signalled {
     /// It was signalled, or has ended just now.
@@ -24,17 +24,17 @@ pub(crate) enum Signalled {
     Nobody,
 }
 
-/// Sends `signals`, in this order, to the process `pid`, which was listed as a child of `parent` somewhere below `root`, and
-/// to no other one that has its id by now. Needs two descriptors; where there are none, the signals go by the id, right
-/// after the check. Allocates nothing.
+/// Sends `signals`, in this order, to the process `pid`, which was listed as a child of `parent` somewhere below
+/// `root`, and to no other one that has its id by now. Needs two descriptors; without them, the signals go by the id,
+/// right after the check. Allocates nothing.
 pub(crate) fn signal_below(root: pid_t, parent: pid_t, pid: pid_t, signals: &[c_int]) -> Signalled {
     let process = match child(pid) {
         Some(Child::Ended) => return Signalled::Nobody,
         Some(Child::Living) => None,
         None => Some(pidfd_open(pid)),
     };
-    // Most have kept their parent, however deep they are. One that is hidden, or has just lost a parent on the way, was
-    // listed a moment ago: only what is certainly elsewhere is left alone.
+    // Most have kept their parent, however deep they are. A process that is hidden, or has just lost a parent on the
+    // way, was listed a moment ago: only one that is certainly elsewhere is left alone.
     if process.is_some() && parent_of(pid) != Some(parent) && is_below(pid, root) == Some(false) {
         return Signalled::Nobody;
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::supervise::process::{children, has_ended};
 
-    /// The number of a process that has ended since it was listed can be another one's.
+    /// The number of a process that has ended since it was listed may belong to another one.
     #[test]
     fn a_number_that_belongs_to_another_process_by_now_is_not_signalled() {
         let mut shell = Command::new("sh");

@@ -31,11 +31,11 @@ const FORWARDED: [Signal; 7] = [
 /// The signals that end dlock while it waits for the lock.
 const ENDS_WAITING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// The signals by which the kernel ends a program for a fault of its own.
+/// The signals by which the kernel ends a program for its own faults.
 const FAULTS: [Signal; 7] =
     [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL, Signal::SIGABRT, Signal::SIGTRAP, Signal::SIGSYS];
 
-/// What a signal means to dlock.
+/// The meaning of a signal to dlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// A child changed its state.
@@ -48,15 +48,15 @@ pub(crate) enum Meaning {
     Nothing,
 }
 
-/// What the signal in `info` means. Signals from a terminal are not treated differently: the guard sees whether a
-/// signal went to the whole group, and the hang-up of a terminal goes to the session leader alone.
+/// Returns the meaning of the signal in `info`. Signals from a terminal are not treated differently: the guard sees
+/// whether a signal went to the whole group, and the hang-up of a terminal goes to the session leader alone.
 #[must_use]
 pub(crate) fn meaning(info: &siginfo) -> Meaning {
     // The kernel reports signal and sender as unsigned numbers.
     meaning_of(i32::try_from(info.ssi_signo).unwrap_or(0), i32::try_from(info.ssi_pid).unwrap_or(0))
 }
 
-/// What the signal with this number from this process means; see [`meaning`].
+/// Returns the meaning of the signal with this number from this process; see [`meaning`].
 #[must_use]
 pub(crate) fn meaning_of(signal: i32, sender: i32) -> Meaning {
     match Signal::try_from(signal) {
@@ -67,13 +67,13 @@ pub(crate) fn meaning_of(signal: i32, sender: i32) -> Meaning {
     }
 }
 
-/// Whether this signal asks a process to end. False when dlock, and so the command, was started with it ignored.
+/// Returns `true` if this signal asks a process to end, unless dlock, and so the command, was started with it ignored.
 #[must_use]
 pub(crate) fn asks_to_end(signal: i32) -> bool {
     ENDS_WAITING.iter().any(|&ends| ends as i32 == signal) && !surroundings::was_ignored(signal)
 }
 
-/// Whether the signal in `info` ends dlock while it waits. One that dlock was started with ignored (`nohup`, a
+/// Returns the signal in `info` if it ends dlock while it waits. One that dlock was started with ignored (`nohup`, a
 /// background job) or blocked does not.
 #[must_use]
 pub(crate) fn ends_waiting(info: &siginfo) -> Option<Signal> {
@@ -108,7 +108,7 @@ impl Signals {
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::from_iter(FAULTS)), None)
     }
 
-    /// Lets through those that ask a process to end: it ends by them from now on, unless it was started with them ignored or blocked.
+    /// Unblocks the signals that ask a process to end: they end it, unless it was started with them ignored or blocked.
     pub(crate) fn let_through() -> nix::Result<()> {
         let wanted = ENDS_WAITING.into_iter().filter(|&signal| !surroundings::was_blocked(signal as i32));
         sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&wanted.collect()), None)
@@ -120,14 +120,14 @@ impl Signals {
         SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Self)
     }
 
-    /// The next pending signal, if there is one.
+    /// Returns the next pending signal, if there is one.
     pub(crate) fn take(&self) -> Option<siginfo> {
         self.0.read_signal().ok().flatten()
     }
 }
 
 impl Signals {
-    /// The descriptor's number.
+    /// Returns the descriptor's number.
     #[must_use]
     pub(crate) fn as_raw(&self) -> std::os::fd::RawFd {
         std::os::fd::AsRawFd::as_raw_fd(self)
@@ -156,7 +156,7 @@ impl SignalStream {
         readable(signals).map(Self)
     }
 
-    /// The next signal. Dropping the future loses none.
+    /// Returns the next signal. Dropping the future loses none.
     pub(crate) async fn next(&mut self) -> siginfo {
         loop {
             let Ok(mut ready) = self.0.readable().await else {
@@ -171,11 +171,11 @@ impl SignalStream {
     }
 }
 
-/// Ends this process by `signal`, as the command ended, without a core of its own; returns where that is impossible
-/// (PID 1, or a signal that does not end a process).
+/// Ends this process by `signal`, as the command ended, without its own core dump; returns if that is impossible (PID
+/// 1, or a signal that does not end a process).
 pub(crate) fn die_by(signal: i32) {
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    // The limit does not hold where cores go to a program; this does.
+    // The limit does not apply to cores that are piped to a program; this does.
     // SAFETY: prctl with plain numbers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
@@ -195,8 +195,8 @@ pub(crate) fn die_by(signal: i32) {
     }
 }
 
-/// Stops this process until it is continued, as a terminal's suspend key does. Does nothing where no shell could
-/// continue it.
+/// Stops this process until it is continued, as a terminal's suspend key does. Does nothing if no shell could continue
+/// it.
 pub(crate) fn suspend_self() {
     if can_be_continued() {
         // SAFETY: no memory effects.
@@ -204,8 +204,8 @@ pub(crate) fn suspend_self() {
     }
 }
 
-/// Whether a shell could continue this process once it is stopped: not as PID 1, and not in an orphaned process group
-/// (cron), which no job control reaches.
+/// Returns `true` if a shell could continue this process once it is stopped: not as PID 1, and not in an orphaned
+/// process group (cron), which no job control reaches.
 #[must_use]
 pub(crate) fn can_be_continued() -> bool {
     if getpid() == Pid::from_raw(1) {
@@ -214,7 +214,7 @@ pub(crate) fn can_be_continued() -> bool {
     let group = nix::unistd::getpgrp();
     let session = nix::unistd::getsid(None);
     let mut ancestor = getppid();
-    // A parent inside the group (a shell script) is no judge: look at its parent.
+    // A parent inside the group (a shell script) does not decide: look at its parent.
     for _ in 0..64 {
         if ancestor.as_raw() == 0 {
             return false;

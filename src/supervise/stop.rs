@@ -7,26 +7,26 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::supervise::protocol::Deadline;
 
-/// What is to be done now.
+/// The next step of stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing before this instant; nothing at all when there is none.
+    /// Nothing before this instant; nothing at all if there is none.
     Wait(Option<Instant>),
     /// Send SIGTERM, because of the lease's own deadline or because it was ordered.
     Term {
-        /// The deadline has passed, and there was no order to stop.
+        /// `true` if the deadline has passed, and there was no order to stop.
         by_deadline: bool,
     },
     /// Send SIGKILL, again and again until nothing is left.
     Kill,
 }
 
-/// How long one process takes to die of SIGKILL, on a slow machine.
+/// The time that one process takes to die of SIGKILL, on a slow machine.
 const DYING: Duration = Duration::from_micros(100);
-/// This many processes die within the safety margin of any lease.
+/// The number of processes that die within the safety margin of any lease.
 const FEW: usize = 100;
 
-/// The times by which a stop begins earlier where the guard may be late.
+/// The times by which a stop begins earlier because the guard may be late.
 #[derive(Clone, Copy, Debug, Default)]
 struct Earlier {
     term: Duration,
@@ -39,7 +39,7 @@ struct Earlier {
 pub(crate) struct Ladder {
     lease: Option<Deadline>,
     ordered: Option<Instant>,
-    /// How long all processes together take to die. SIGKILL is sent this much before the end of the lease.
+    /// The time that all processes together take to die. SIGKILL is sent this much before the end of the lease.
     dying: Duration,
     /// The times by which SIGTERM and SIGKILL are sent before the lease's deadlines.
     earlier: Earlier,
@@ -48,32 +48,32 @@ pub(crate) struct Ladder {
 }
 
 impl Ladder {
-    /// The ladder of a command under a lease, or under a lock that has none.
+    /// Makes the ladder of a command under a lease, or under a lock that has none.
     #[must_use]
     pub(crate) fn new(lease: Option<Deadline>) -> Self {
         Self { lease, ..Self::default() }
     }
 
-    /// The lease was renewed. Once its SIGTERM has been sent no renewal rescues the command.
+    /// Notes that the lease was renewed. Once its SIGTERM has been sent, no renewal rescues the command.
     pub(crate) fn extend(&mut self, deadline: Deadline) {
         if self.lease.is_some() && !self.deadline_passed {
             self.lease = Some(deadline);
         }
     }
 
-    /// Stop the command: SIGTERM at once, SIGKILL at `kill_at` or at the lease's deadline if that is earlier.
+    /// Orders the stop: SIGTERM at once, SIGKILL at `kill_at` or at the lease's deadline if that is earlier.
     pub(crate) fn stop(&mut self, kill_at: Instant) {
         self.ordered = Some(self.ordered.map_or(kill_at, |earlier| earlier.min(kill_at)));
     }
 
-    /// Says how many processes are to be stopped. With many of them SIGKILL is sent before the lease's deadline, so
-    /// that the last one is dead by then.
+    /// Notes the number of processes to stop. With many of them, SIGKILL is sent before the lease's deadline, so that
+    /// the last one is dead by then.
     pub(crate) fn counted(&mut self, processes: usize) {
         self.dying = DYING * u32::try_from(processes.saturating_sub(FEW)).unwrap_or(u32::MAX);
     }
 
-    /// Has a stop for the lease's sake begin this much earlier from now on. SIGTERM leaves two thirds of its time, counted
-    /// from when the lease was `renewed`, for the next renewal. A stop that has begun is never put off.
+    /// Makes a stop for the lease's sake begin this much earlier from now on. SIGTERM leaves two thirds of its time,
+    /// counted from when the lease was `renewed`, for the next renewal. A stop that has begun is never put off.
     pub(crate) fn hasten(&mut self, by: Duration, renewed: Instant) {
         let Some(lease) = self.lease else { return };
         if self.is_stopping() {
@@ -83,31 +83,31 @@ impl Ladder {
         }
     }
 
-    /// The time at which a stop for the lease's sake begins.
+    /// Returns the time at which a stop for the lease's sake begins.
     fn stop_at(&self) -> Option<Instant> {
         let lease = self.lease?;
         Some((lease.stop_at - self.earlier.term).min(lease.kill_at - self.earlier.kill))
     }
 
-    /// True if a stop for the lease's sake is due at `now`.
+    /// Returns `true` if a stop for the lease's sake is due at `now`.
     fn is_due(&self, now: Instant) -> bool {
         self.stop_at().is_some_and(|at| now >= at)
     }
 
-    /// Whether the command is being stopped.
+    /// Returns `true` if the command is being stopped.
     #[must_use]
     pub(crate) fn is_stopping(&self) -> bool {
         self.ordered.is_some() || self.deadline_passed
     }
 
-    /// When SIGKILL is due, as far as is known by now.
+    /// Returns the time at which SIGKILL is due, as far as it is known by now.
     #[must_use]
     pub(crate) fn kill_at(&self) -> Option<Instant> {
         let lease_kill_at = self.lease.map(|lease| lease.kill_at - self.dying.max(self.earlier.kill));
         [self.ordered, lease_kill_at].into_iter().flatten().min()
     }
 
-    /// What is to be done at `now`. A step that was returned counts as done.
+    /// Returns the step to take at `now`. A step that was returned counts as done.
     pub(crate) fn step(&mut self, now: Instant) -> Step {
         if self.is_due(now) {
             self.deadline_passed = true;
@@ -206,7 +206,7 @@ mod tests {
             ladder.hasten(Duration::MAX, at(0));
             assert_eq!(ladder.step(at(term)), Step::Kill, "{by}");
         }
-        // What was ordered is not for the lease's sake.
+        // An ordered stop is not for the lease's sake.
         let mut ladder = ladder(300);
         ladder.stop(at(1_000));
         assert_eq!(ladder.step(at(10)), Step::Term { by_deadline: false });

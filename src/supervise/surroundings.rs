@@ -17,16 +17,16 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::SigSet;
 
-/// The limit of a stack, in bytes, from which on it is large enough for dlock.
+/// The least stack limit, in bytes, that is enough for dlock.
 const ENOUGH: u64 = 1 << 20;
-/// The stack that it makes where the limit is lower, in bytes.
+/// The size of the stack that dlock makes if the limit is lower, in bytes.
 const STACK: usize = 8 << 20;
 
 /// The signals whose disposition dlock or Rust's runtime changes. What was inherited for all others is still in effect.
 const CHANGED: [c_int; 4] = [libc::SIGPIPE, libc::SIGCHLD, libc::SIGSEGV, libc::SIGBUS];
 
-/// No set of signals, for the kernel. Its own calls are used because the functions of the C libraries leave out signals:
-/// 32 and 33, and musl also 34.
+/// No set of signals, for the kernel. Its own calls are used because the functions of the C libraries leave out the
+/// signals 32 and 33, and musl also 34.
 const NO_SET: *mut u64 = std::ptr::null_mut();
 
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +36,7 @@ static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// The place of the process's arguments in memory.
 static ARGUMENTS: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
-/// How many bytes the arguments have, with the NUL after each.
+/// The length of the arguments in bytes, with the NUL after each.
 static ARGUMENTS_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 #[used]
@@ -70,7 +70,7 @@ extern "C" fn record(count: c_int, arguments: *const *mut c_char) {
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// Whether `signal` is ignored at present.
+/// Returns `true` if `signal` is ignored at present.
 fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null new action only reads the current one.
@@ -79,12 +79,12 @@ fn is_ignored(signal: c_int) -> bool {
     read == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// Does what Rust's start does before `main`: a file that is opened must not become a standard descriptor, and a write to a
-/// closed pipe is an error.
+/// Does what Rust's start does before `main`: a file that is opened must not become a standard descriptor, and a write
+/// to a closed pipe is an error.
 #[cfg(all(target_env = "gnu", not(test)))]
 pub(crate) fn settle() {
     for descriptor in 0..3 {
-        // SAFETY: plain system calls; the path is a C string, and the lowest free number is that of the closed descriptor.
+        // SAFETY: system calls; the path is a C string, and the lowest free number is that of the closed descriptor.
         if was_closed(descriptor) && unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) } != descriptor {
             std::process::abort();
         }
@@ -144,13 +144,13 @@ pub(crate) fn rename_process(name: &CStr) {
     }
 }
 
-/// Overwrites a password in the arguments of this process, where `ps` shows it to every user: each `:password@`. To be
-/// called while there is one thread; what was parsed from the arguments is not changed.
+/// Overwrites a password in the arguments of this process, where `ps` shows it to every user: each `:password@`. Must
+/// be called while there is one thread; what was parsed from the arguments is not changed.
 pub(crate) fn hide_in_arguments(password: &str) {
     let (place, length) = (ARGUMENTS.load(Ordering::Relaxed), ARGUMENTS_LENGTH.load(Ordering::Relaxed));
     if !place.is_null() {
-        // SAFETY: the arguments' own memory, which is this process's to change, and exactly as much of it. Others read it
-        // only as text that ends in NUL, and not at this moment.
+        // SAFETY: the arguments' own memory, which is this process's to change, and exactly as much of it. Others read
+        // it only as text that ends in NUL, and not at this moment.
         mask(unsafe { std::slice::from_raw_parts_mut(place, length) }, password.as_bytes());
     }
 }
@@ -165,32 +165,32 @@ fn mask(text: &mut [u8], password: &[u8]) {
     }
 }
 
-/// Keeps other processes of this user out of the memory, the environment and the descriptors of this process and of those
-/// that are forked from it, and allows no core of them. What they execute is open to inspection again.
+/// Keeps other processes of this user out of the memory, the environment and the descriptors of this process and of its
+/// forks, and allows no core dump of them. The programs that they execute are open to inspection again.
 pub(crate) fn close_to_inspection() {
     // SAFETY: prctl with plain numbers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
 }
 
-/// The bit of `signal` in a set of signals.
+/// Returns the bit of `signal` in a set of signals.
 #[must_use]
 pub(crate) const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether dlock was started with `signal` ignored.
+/// Returns `true` if dlock was started with `signal` ignored.
 #[must_use]
 pub(crate) fn was_ignored(signal: i32) -> bool {
     if CHANGED.contains(&signal) { IGNORED.load(Ordering::Relaxed) & bit(signal) != 0 } else { is_ignored(signal) }
 }
 
-/// Whether dlock was started with `signal` blocked.
+/// Returns `true` if dlock was started with `signal` blocked.
 #[must_use]
 pub(crate) fn was_blocked(signal: i32) -> bool {
     BLOCKED.load(Ordering::Relaxed) & bit(signal) != 0
 }
 
-/// The pending signals of this process, which blocks them, as a set of [`bit`]s. Async-signal-safe, allocates nothing.
+/// Returns this process's pending signals, which it blocks, as [`bit`]s. Async-signal-safe, allocates nothing.
 #[must_use]
 pub(crate) fn pending() -> u64 {
     let mut pending = 0;
@@ -199,7 +199,7 @@ pub(crate) fn pending() -> u64 {
     pending
 }
 
-/// Whether this is a standard descriptor that was closed when dlock was started; it is `/dev/null` now.
+/// Returns `true` for a standard descriptor that was closed when dlock was started; it is `/dev/null` now.
 #[must_use]
 pub(crate) fn was_closed(descriptor: i32) -> bool {
     (0..3).contains(&descriptor) && CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0
@@ -224,7 +224,7 @@ pub(crate) fn restore_in_child() {
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, NO_SET, size_of::<u64>()) };
 }
 
-/// Makes `command` inherit what this process inherited, but for an ignored SIGCHLD: with it, no exit status could be read.
+/// Makes `command` inherit what this process inherited, but for an ignored SIGCHLD, which would hide exit statuses.
 pub(crate) fn hand_on(command: &mut Command) {
     let default = || {
         // SAFETY: the default disposition runs none of our code.
@@ -280,13 +280,13 @@ fn close_range(first: RawFd, last: RawFd) {
     }
 }
 
-/// Does `work` in this thread, or where a limit (`ulimit -s`) leaves its stack too little room, in one with a stack of its own.
-/// This one then takes no signal. The limit stays as it is, for the command.
+/// Does `work` in this thread or, if a limit (`ulimit -s`) leaves its stack too little room, in one with its own stack.
+/// This thread then takes no signal. The limit stays as it is, for the command.
 pub(crate) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if getrlimit(Resource::RLIMIT_STACK).is_ok_and(|(limit, _)| limit >= ENOUGH) {
         return work();
     }
-    // It is still here if there can be no thread.
+    // It is still here if no thread can be made.
     let work = Mutex::new(Some(work));
     let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mask = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
@@ -302,7 +302,7 @@ pub(crate) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         let _ = mask.thread_set_mask();
         match take() {
             Some(work) => work(),
-            // The hook for panics has ended the process.
+            // The panic hook has ended the process.
             None => std::process::abort(),
         }
     })

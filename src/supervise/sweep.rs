@@ -18,15 +18,15 @@ use crate::supervise::process::{self, Seen, is_busy, parent_of};
 use crate::supervise::reaping::{Child, REAPING, child};
 use crate::supervise::signalling::{Signalled, signal_below};
 
-/// How many processes one pass can list; the next pass lists the rest. Ended ones count until they are reaped, and a storm
-/// leaves tens of thousands of them.
+/// The number of processes that one pass can list; the next pass lists the rest. Ended ones count until they are
+/// reaped, and a storm leaves tens of thousands of them.
 const MAX_LISTED: usize = 1 << 15;
-/// How many times one pass goes through all processes.
+/// The number of times that one pass goes through all processes.
 const ROUNDS: usize = 4;
-/// How many descriptors a listing needs at a time.
+/// The number of descriptors that a listing needs at a time.
 const DESCRIPTORS: usize = 2;
-/// The pause before the next pass, in multiples of the processor time that the last one took. Ended processes are reaped
-/// meanwhile: the more of them there are, the longer a listing takes.
+/// The pause before the next pass, in multiples of the processor time that the last one took. Ended processes are
+/// reaped meanwhile: the more of them there are, the longer a listing takes.
 const COLLECTING: u32 = 4;
 /// The longest such pause. Hundreds of processes end in that time.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ const SAMPLE: usize = 32;
 /// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// How many processes were signalled.
+    /// The number of processes that were signalled.
     pub signalled: usize,
     /// A process that this user may not signal, because it runs as another user.
     pub refused: Option<pid_t>,
@@ -48,7 +48,7 @@ pub(crate) struct Tally {
 pub(crate) struct Children<'a> {
     /// Those that could be listed.
     pub listed: &'a [pid_t],
-    /// Whether there are no others.
+    /// `true` if there are no others.
     pub complete: bool,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct Sweep {
     /// The parent of each one that is listed.
     parents: Vec<pid_t>,
     complete: bool,
-    /// Whether ended children of this process are removed from a list that is full.
+    /// `true` if ended children of this process are removed from a list that is full.
     crowded: bool,
-    /// Whether this kernel does not list the children of a process, so that every process is asked for its parent.
+    /// `true` if this kernel does not list the children of a process, so that every process is asked for its parent.
     by_parent: bool,
     /// Descriptors in reserve, for when this process may open no more.
     spare: [Option<OwnedFd>; DESCRIPTORS],
-    /// How much processor time the last pass of [`Self::kill_below`] took.
+    /// The processor time that the last pass of [`Self::kill_below`] took.
     cost: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Sweep {
         !self.by_parent || self.children(me).complete
     }
 
-    /// Opens the descriptors in reserve for later passes. Fails when this process may open no more.
+    /// Opens the descriptors in reserve for later passes. Fails if this process may open no more.
     pub(crate) fn reserve(&mut self) -> nix::Result<()> {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         for spare in self.spare.iter_mut().filter(|spare| spare.is_none()) {
@@ -121,8 +121,8 @@ impl Sweep {
     }
 
     /// Sends SIGKILL to every process below `root` except those in `spare`. Each is killed before its children are
-    /// listed: a killed process starts no more of them, so even a command that forks without a pause is overtaken.
-    /// Where `root` is a subreaper, what escaped is found again as a child of it.
+    /// listed: a killed process starts no more of them, so even a command that forks without a pause is overtaken. If
+    /// `root` is a subreaper, what escaped is found again as its child.
     pub(crate) fn kill_below(&mut self, root: pid_t, spare: &[pid_t]) -> Tally {
         let mut all = Tally::default();
         let begun = processor_time();
@@ -138,8 +138,8 @@ impl Sweep {
         all
     }
 
-    /// When to kill again after the pass that has just ended: after `pause` at the earliest. The time for which others
-    /// had the processor does not count: on a busy machine the pauses must not grow.
+    /// Returns the time to kill again after the pass that has just ended: after `pause` at the earliest. The time for
+    /// which others had the processor does not count: on a busy machine the pauses must not grow.
     #[must_use]
     pub(crate) fn again(&self, pause: Duration) -> Instant {
         Instant::now() + pause.max(LONGEST_PAUSE.min(self.cost * COLLECTING))
@@ -152,8 +152,8 @@ impl Sweep {
         loop {
             let first = self.listed.len();
             self.list_below_one(parent, root, spare);
-            // The youngest come last, and are killed first: before them there may be thousands that have ended, and while
-            // those are looked through a storm goes on.
+            // The youngest come last, and are killed first: thousands before them may have ended, and while those are
+            // looked through a storm goes on.
             let tally = signal_each(root, self.listed_from(first).rev(), &[libc::SIGKILL], None);
             all = Tally { signalled: all.signalled + tally.signalled, refused: all.refused.or(tally.refused) };
             if parent == root {
@@ -167,12 +167,12 @@ impl Sweep {
         }
     }
 
-    /// The listed processes from index `first` on, each with its parent.
+    /// Returns the listed processes from index `first` on, each with its parent.
     fn listed_from(&self, first: usize) -> impl DoubleEndedIterator<Item = (pid_t, pid_t)> {
         self.listed[first..].iter().copied().zip(self.parents[first..].iter().copied())
     }
 
-    /// The processes directly below `root`.
+    /// Returns the processes directly below `root`.
     pub(crate) fn children(&mut self, root: pid_t) -> Children<'_> {
         self.with_descriptors(|sweep| {
             sweep.clear();
@@ -181,13 +181,13 @@ impl Sweep {
         Children { listed: &self.listed, complete: self.complete }
     }
 
-    /// Whether the last pass met `pid`.
+    /// Returns `true` if the last pass met `pid`.
     #[must_use]
     pub(crate) fn met(&self, pid: pid_t) -> bool {
         self.listed.contains(&pid)
     }
 
-    /// The number of processes below `root`, and about the number of those that are busy. Ends at `before` at the latest.
+    /// Counts the processes below `root`, and estimates the number of busy ones. Ends at `before` at the latest.
     pub(crate) fn busy_below(&mut self, root: pid_t, spare: &[pid_t], before: Instant) -> (usize, usize) {
         self.with_descriptors(|sweep| {
             sweep.list_below(root, spare, Some(before));
@@ -230,8 +230,8 @@ impl Sweep {
         self.leave_out(first, spare);
     }
 
-    /// Removes the children of this process that have ended from the list, from index `from` on. Ends at `before` at the
-    /// latest.
+    /// Removes the children of this process that have ended from the list, from index `from` on. Ends at `before` at
+    /// the latest.
     fn forget_ended(&mut self, from: usize, before: Option<Instant>) {
         let mut kept = from;
         for index in from..self.listed.len() {
@@ -255,7 +255,7 @@ impl Sweep {
         self.keep(kept);
     }
 
-    /// Begins an empty list.
+    /// Starts an empty list.
     fn clear(&mut self) {
         self.keep(0);
         self.complete = true;
@@ -294,7 +294,7 @@ impl Sweep {
     }
 }
 
-/// Signals `processes`, each given with its parent, as far as they are still below `root`. Ends at `before` at the latest.
+/// Signals `processes`, each given with its parent, if they are still below `root`. Ends at `before` at the latest.
 fn signal_each(
     root: pid_t,
     processes: impl Iterator<Item = (pid_t, pid_t)>,
@@ -326,8 +326,8 @@ impl Default for Sweep {
     }
 }
 
-/// The children that this process had before it became dlock (`exporter & exec dlock …`). They do not belong to the
-/// command.
+/// Returns the children that this process had before it became dlock (`exporter & exec dlock …`). They do not belong to
+/// the command.
 #[must_use]
 pub(crate) fn existing_children() -> Vec<pid_t> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -339,7 +339,7 @@ pub(crate) fn existing_children() -> Vec<pid_t> {
     // SAFETY: getpid cannot fail.
     let me = unsafe { libc::getpid() };
     let mut sweep = Sweep::new();
-    // Where nothing can be listed, the guard notices it too, and no command is started.
+    // If nothing can be listed, the guard notices it too, and no command is started.
     let _ = sweep.works();
     sweep.children(me).listed.to_vec()
 }

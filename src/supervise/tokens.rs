@@ -2,7 +2,7 @@
 The fencing tokens of a command, as they travel to the guard, which cannot allocate.
 */
 
-/// How many locks a command can run under.
+/// The maximum number of locks that a command can run under.
 pub(crate) const MOST_LOCKS: usize = 16;
 
 /// The fencing tokens of the locks under which a command runs, in the user's order.
@@ -13,7 +13,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// These tokens, of which only the first [`MOST_LOCKS`] count.
+    /// Takes these tokens, of which only the first [`MOST_LOCKS`] count.
     #[must_use]
     pub(crate) fn new(tokens: &[u64]) -> Self {
         let mut numbers = [0; MOST_LOCKS];
@@ -21,13 +21,13 @@ impl Tokens {
         Self { numbers, count }
     }
 
-    /// All of them.
+    /// Returns all of them.
     #[must_use]
     pub(crate) fn as_slice(&self) -> &[u64] {
         &self.numbers[..self.count]
     }
 
-    /// That of the lock which the user has named first.
+    /// Returns the token of the lock that the user has named first.
     #[must_use]
     pub(crate) fn first(&self) -> u64 {
         self.numbers[0]

@@ -15,7 +15,7 @@ use crate::supervise::process::{pidfd_open, pidfd_signal};
 /// The first process of a PID namespace: no signal from inside ends it.
 const INIT: pid_t = 1;
 
-/// Why a process cannot be watched.
+/// The reason why a process cannot be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwatchable {
     /// There is no such process, or it has ended.
@@ -54,19 +54,19 @@ impl Watched {
         pidfd_signal(&self.0, signal)
     }
 
-    /// Whether it has ended; its parent may not have asked for its exit code yet.
+    /// Returns `true` if it has ended; its parent may not have asked for its exit code yet.
     #[must_use]
     pub(crate) fn has_ended(&self) -> bool {
         self.ends_within(PollTimeout::ZERO)
     }
 
-    /// Waits until it has ended, for so many milliseconds at most; whether it has. Blocks the thread.
+    /// Waits until it has ended, for `limit` at most; returns `true` if it has. Blocks the thread.
     #[must_use]
     pub(crate) fn ends_within(&self, limit: impl Into<PollTimeout>) -> bool {
         poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], limit.into()) == Ok(1)
     }
 
-    /// Has the running event loop wait for its end.
+    /// Makes the running event loop wait for its end.
     pub(crate) fn connect(self) -> std::io::Result<AsyncFd<Self>> {
         readable(self)
     }

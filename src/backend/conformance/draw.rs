@@ -8,21 +8,21 @@ use proptest::prelude::*;
 use crate::backend::Used;
 use crate::lock::admission::Mode;
 
-/// How many contend.
+/// Number of contenders.
 pub(super) const SEATS: usize = 4;
 
-/// What traces are about.
+/// The subject of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Locks are taken, extended and given back, and answers are lost.
+    /// Locks are taken, extended and released, and answers are lost.
     Modes,
-    /// They stay taken for a minimum time, or a success is recorded.
+    /// Locks are kept for a minimum time, or a success is recorded.
     Kept,
     /// Holders die, are asked to stop, or lose their locks.
     Broken,
 }
 
-/// One move. Contenders have numbers, and so have holders, the oldest first.
+/// One move. Contenders are numbered, and so are holders, the oldest first.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
     /// The contender tries, and waits.
@@ -31,32 +31,31 @@ pub(super) enum Move {
     Pass(usize),
     Renew(usize),
     Release(usize, Used),
-    /// An attempt is given up after so many of its steps, and made again.
+    /// An attempt is dropped after this many polls, and repeated.
     Again(usize, u32),
-    /// An attempt is given up after so many of its steps, and taken back.
+    /// An attempt is dropped after this many polls, and undone.
     Undo(usize, u32),
-    /// A contender dies, and another one comes in its place.
+    /// A contender dies, and a new one takes its place.
     Die(usize),
     /// A holder is asked to stop.
     Ask(usize),
-    /// A lock is taken away from a holder.
+    /// The lock is taken away from a holder.
     Take(usize),
     /// Somebody looks at the lock.
     Look,
 }
 
-/// One trace.
 #[derive(Clone)]
 pub(super) struct Play {
     pub(super) modes: Vec<Mode>,
-    /// Which contenders have a minimum hold.
+    /// The contenders with a minimum hold.
     pub(super) hold: Vec<bool>,
-    /// Whether there is a period.
+    /// `true` if the claims have a period.
     pub(super) once: bool,
     pub(super) moves: Vec<Move>,
 }
 
-/// In a few lines, also where values are printed one word a line.
+/// Prints a few lines, even where values are printed one word per line.
 impl fmt::Debug for Play {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { modes, hold, once, moves } = self;
@@ -107,7 +106,7 @@ fn moves(kind: Kind) -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 1..30)
 }
 
-/// Traces of this kind.
+/// Generates traces of this kind.
 pub(super) fn plays(kind: Kind) -> impl Strategy<Value = Play> {
     let hold = proptest::collection::vec(if kind == Kind::Kept { 0.5 } else { 0.0 }.prop_bool(), SEATS);
     let once = if kind == Kind::Kept { 0.4 } else { 0.0 }.prop_bool();
@@ -118,7 +117,7 @@ pub(super) fn plays(kind: Kind) -> impl Strategy<Value = Play> {
     })
 }
 
-/// With which probability something is true.
+/// A Boolean that is true with this probability.
 trait Probably {
     fn prop_bool(self) -> proptest::bool::Weighted;
 }

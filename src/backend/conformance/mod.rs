@@ -1,9 +1,9 @@
 /*!
-Every lock service against [the model of the rule](rule): the contenders that runs use play random traces on a real server that
-lives as long as the test, each trace at a key of its own. A trace that fails shrinks to a few steps, and its seed is printed;
-`tests/run conformance` plays on for longer, or plays a seed again.
+Plays every lock service against [the model of the rule](rule): the contenders that runs use play random traces on a
+real server that lives as long as the test, each trace at its own key. A failing trace shrinks to a few steps, and its
+seed is printed; `tests/run conformance` plays on for longer, or replays a seed.
 
-Leases last a minute here, and nobody waits for their end: locks end because they are [taken away](crate::backend::survey).
+Leases last a minute, and no test waits for their end: locks are [taken away](crate::backend::survey) instead.
 */
 
 mod draw;
@@ -29,27 +29,27 @@ use crate::property::{holds, wish};
 use crate::support::rendezvous::eventually_within;
 use crate::support::service::Service as Servers;
 
-/// How late a server may see that a client has gone.
+/// The longest time that a server needs to notice that a client has gone.
 const LATE: Duration = Duration::from_secs(3);
 
-/// What is known of a service beforehand.
+/// Known properties of a service.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
+#[allow(clippy::struct_excessive_bools)] // Each is an independent fact.
 struct Known {
     lax: Lax,
-    /// For how many traces there is time in a second.
+    /// Number of traces that can be played in a second.
     a_second: u32,
-    /// The longest time for which a waiter counts without a sign of life, in milliseconds.
+    /// The longest time that a waiter counts as alive without a sign of life, in milliseconds.
     heartbeat_ttl: u64,
-    /// Whether the next one learns of it by a message that it may enter.
+    /// `true` if a message tells the next waiter that it may enter.
     wakes: bool,
-    /// Whether a waiter watches the one before it, and hears of nothing else for a while.
+    /// `true` if a waiter watches only its predecessor, and learns of nothing else for a while.
     watches_one: bool,
-    /// Whether an owner that has given the lock back may come again. Runs do not.
+    /// `true` if an owner may return after releasing the lock. Runs do not.
     comes_again: bool,
-    /// Whether an attempt that is given up leaves nothing in this process.
+    /// `true` if a dropped attempt leaves nothing behind in this process.
     may_be_cut: bool,
-    /// Whether those who wait are in a list that can be looked at.
+    /// `true` if the waiters are in a list that can be shown.
     lists: bool,
 }
 
@@ -107,7 +107,7 @@ const FILE: Known = Known {
 };
 
 /// Plays traces of this kind for some seconds.
-#[allow(clippy::print_stdout)] // How much was played is for those who run it.
+#[allow(clippy::print_stdout)] // The amount played is for the developer.
 fn conform<S: Servers>(known: Known, kind: Kind) {
     let servers = S::fresh();
     let url = Target::parse(&servers.url()).expect("a URL");
@@ -124,12 +124,12 @@ fn conform<S: Servers>(known: Known, kind: Kind) {
         came.map_err(|why| TestCaseError::fail(format!("trace {}: {why}", keys.borrow().len())))
     };
     let many = 3 * known.a_second;
-    // Tables are made by the first one who needs them.
+    // Tables are created by the first contender that needs them.
     let modes = [Mode::Exclusive, Mode::Shared, Mode::Exclusive, Mode::Exclusive];
     let first = vec![Move::Join(0), Move::Release(0, Used::No), Move::Join(1)];
     one(&Play { modes: modes.to_vec(), hold: vec![false; SEATS], once: false, moves: first }).expect("a first lock");
     if kind == Kind::Kept {
-        // Another number of slots than a minimum hold keeps is refused, also behind a waiter.
+        // A number of slots other than the one that a minimum hold keeps is refused, also behind a waiter.
         one(&Play {
             modes: vec![slots(2), slots(3), Mode::Shared, Mode::Exclusive],
             hold: vec![true, false, false, false],
@@ -145,7 +145,7 @@ fn conform<S: Servers>(known: Known, kind: Kind) {
         }
     }
     if kind == Kind::Modes && known.may_be_cut && !left(&runtime, &servers, &keys, &BTreeSet::new()).is_empty() {
-        // By whom?
+        // Find the trace that leaves it.
         let before = left(&runtime, &servers, &keys, &BTreeSet::new());
         holds(many, plays(kind), |play| {
             one(&play)?;
@@ -159,7 +159,7 @@ fn conform<S: Servers>(known: Known, kind: Kind) {
     println!("{} traces, {steps} steps in {took:.1} s", keys.borrow().len());
 }
 
-/// What is left of these locks, and was not there before. A server may see a moment later that a client has gone.
+/// Returns what is left of these locks and is not in `before`. A server may notice late that a client has gone.
 fn left<S: Servers>(
     runtime: &Runtime,
     servers: &S,
@@ -170,9 +170,9 @@ fn left<S: Servers>(
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut left = BTreeSet::new();
     let _ = eventually_within(LATE, || {
-        // What the contenders have left to the runtime ends too.
+        // Tasks that the contenders have left to the runtime end, too.
         runtime.block_on(sleep_until(Instant::now() + Duration::from_millis(10)));
-        // ZooKeeper ends a session by itself of which nobody was told.
+        // ZooKeeper itself ends a session that no client knows of.
         let is_new = |one: &String| !before.contains(one) && !one.starts_with("session ");
         left = servers.litter(&keys).into_iter().filter(is_new).collect();
         left.is_empty().then_some(())

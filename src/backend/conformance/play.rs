@@ -18,30 +18,30 @@ use crate::key::{Key, Namespace};
 
 const TTL: u64 = 60_000;
 const MIN_HOLD: u64 = 300_000;
-/// How long a request may take, and how late a message may come.
+/// The longest time that a request may take, and that a message may be late.
 const LATE: Duration = Duration::from_secs(5);
-/// Periods, of which one is far from its end.
+/// Lengths of periods, at least one of which is far from its end at any time.
 const PERIODS: [u64; 3] = [10 * 86_400_000, 7 * 86_400_000, 13 * 86_400_000];
 
-/// Those who play, and what is to be true of their lock.
+/// The contenders of a trace, and the expected state of their lock.
 pub(super) struct Table<'a> {
     service: &'a dyn Service,
     known: Known,
     key: Key,
     survey: Box<dyn Survey>,
-    /// All owners, also those that are dead.
+    /// All owners, including dead ones.
     claims: Vec<Claim>,
     wishes: Vec<Wish>,
-    /// Which of them sits on which seat.
+    /// The owner on each seat, as an index into `claims`.
     seats: Vec<(usize, Box<dyn Contender>)>,
     rule: Rule,
-    /// Who has been granted the lock since it was last given back.
+    /// Owners that have been granted the lock since they last released it.
     granted: BTreeSet<usize>,
-    /// Whose last attempt has joined the line.
+    /// Owners whose last attempt has joined the queue.
     waits: BTreeSet<usize>,
-    /// Whose lock was taken away. Nobody takes such a lock again under the same id.
+    /// Owners whose lock was taken away. A contender does not take such a lock again under the same id.
     lost: BTreeSet<usize>,
-    /// How many steps were made.
+    /// Number of steps made.
     pub(super) steps: u64,
 }
 
@@ -51,12 +51,12 @@ fn period() -> Duration {
     Duration::from_millis(*PERIODS.iter().find(is_far).expect("one of them is not about to end"))
 }
 
-#[allow(clippy::needless_pass_by_value)] // As `map_err` gives it.
+#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
 fn wrong(error: Error) -> String {
     format!("{error:?}")
 }
 
-/// Lets a request go on for so many steps, and gives it up.
+/// Polls a request at most `steps` times, and drops it.
 async fn cut<T>(request: impl Future<Output = T>, steps: u32) {
     let mut request = pin!(request);
     let mut made = 0;
@@ -122,7 +122,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Plays the trace, and lets all go then.
+    /// Plays the trace, and then releases everything.
     pub(super) async fn play(&mut self, play: &Play) -> Result<(), String> {
         for (number, made) in play.moves.iter().enumerate() {
             self.make(*made).await.map_err(|why| format!("move {number}, {made:?}: {why}"))?;
@@ -134,7 +134,7 @@ impl<'a> Table<'a> {
         }
         let deadline = Instant::now() + LATE;
         loop {
-            // A file is open for a moment longer.
+            // A file stays open for a moment longer.
             match self.make(Move::Look).await {
                 Err(_) if self.known.lax.mortal && Instant::now() < deadline => {
                     sleep_until(Instant::now() + Duration::from_millis(20)).await;
@@ -189,7 +189,7 @@ impl<'a> Table<'a> {
         }
         if let (Step::Take(who), Seen::Freed) = (step, &seen) {
             self.lost.insert(who);
-            // Whoever has watched this one hears of it when its process has noticed.
+            // A waiter that watches this owner learns of it only when the owner's process has noticed.
             if self.known.watches_one {
                 self.waits.clear();
             }
@@ -203,7 +203,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The waiter learns at once that it may enter.
+    /// Fails unless the waiter learns at once that it may enter.
     async fn hears(&mut self, head: usize) -> Result<(), String> {
         let Some((_, contender)) = self.seats.iter_mut().find(|(who, _)| *who == head) else { return Ok(()) };
         let answered = before(Instant::now() + LATE, contender.changed()).await;
@@ -218,7 +218,7 @@ impl<'a> Table<'a> {
             soon("a connection", contender.connect()).await?;
             let attempt = before(Instant::now() + LATE, contender.attempt(queue)).await;
             break match attempt.map_err(|_| "an attempt takes too long")? {
-                // Runs ask again, too. Servers of which a majority has to answer soon may be late on a busy machine.
+                // Runs ask again, too. Servers of which a majority must answer soon may be late on a busy machine.
                 Err(error) if matches!(error.kind, ErrorKind::Contended | ErrorKind::Unreachable) && tries < 3 => {
                     tries += 1;
                     sleep_until(Instant::now() + Duration::from_millis(20)).await;
@@ -227,7 +227,7 @@ impl<'a> Table<'a> {
                 Err(error) => return Err(wrong(error)),
                 Ok(attempt) => match attempt {
                     Attempt::Held(grant) => Seen::Granted { token: grant.token, slot: grant.slot },
-                    // It is the kernel's turn, or servers were asked that have not answered another one yet.
+                    // It is the kernel's turn, or some servers have not processed another contender's request yet.
                     Attempt::Busy(_) if may && tries < 20 => {
                         tries += 1;
                         sleep_until(Instant::now() + Duration::from_millis(20)).await;
@@ -258,7 +258,7 @@ impl<'a> Table<'a> {
 
     async fn renew(&mut self, seat: usize) -> Result<Option<(Step, Seen)>, String> {
         let (who, contender) = &mut self.seats[seat];
-        // Only what was granted is renewed.
+        // Only a granted lock is renewed.
         if self.rule.holds.iter().all(|hold| hold.who != *who || hold.is_done) {
             return Ok(None);
         }
@@ -281,19 +281,19 @@ impl<'a> Table<'a> {
             Released::Kept => Seen::Kept,
             Released::NotMine => Seen::NotMine,
         };
-        // Whoever waits may have what it does not know of, and what is kept belongs to nobody any more.
+        // A waiter may have been granted a lock that it does not know of, and a kept lock no longer has an owner.
         let hold = self.rule.holds.iter().find(|hold| hold.who == *who);
         let is_open = hold.is_none_or(|hold| hold.is_done);
         Ok(Some((Step::Release(*who, used), if is_open { Seen::Nothing } else { seen })))
     }
 
-    /// Whether an attempt may be given up: a majority of servers may forget a hold then.
+    /// Returns `true` if an attempt may be dropped. On redlock, a holder's may not: a majority might forget its hold.
     fn may_be_cut(&self, seat: usize) -> bool {
         let holds = self.rule.holds.iter().any(|hold| hold.who == self.seats[seat].0);
         self.known.may_be_cut && !(self.known.lax.no_queue && holds)
     }
 
-    /// Somebody else takes this seat.
+    /// Puts a new owner on this seat.
     fn replace(&mut self, seat: usize) {
         let who = self.seats[seat].0;
         let claim = Claim { owner: Owner::random().expect("random"), ..self.claims[who].clone() };
@@ -304,7 +304,7 @@ impl<'a> Table<'a> {
 
     fn die(&mut self, seat: usize) -> Option<(Step, Seen)> {
         let who = self.seats[seat].0;
-        // How long a dead waiter keeps its place is another matter.
+        // The time that a dead waiter keeps its place is tested elsewhere.
         if self.rule.holds.iter().all(|hold| hold.who != who) {
             return None;
         }
@@ -317,13 +317,13 @@ impl<'a> Table<'a> {
         soon("a look", self.survey.look(&self.key)).await
     }
 
-    /// Asks one of those who hold the lock to stop, or takes it away from that one.
+    /// Asks a holder to stop, or takes the lock away from it.
     async fn ask(&mut self, holder: usize, takes: bool) -> Result<Option<(Step, Seen)>, String> {
         if self.rule.holds.is_empty() {
             return Ok(None);
         }
         let hold = &self.rule.holds[holder % self.rule.holds.len()];
-        // A file's holder is who has locked it, which may be somebody who waits for the end of what is kept.
+        // The holder of a file is the process that has locked it, which may be a waiter for the end of a kept lock.
         if hold.is_done || self.known.lax.mortal && !self.rule.line.is_empty() {
             return Ok(None);
         }
@@ -350,9 +350,8 @@ impl<'a> Table<'a> {
         Ok(Some((if takes { Step::Take(who) } else { Step::Ask(who) }, seen)))
     }
 
-    /// What those see who look.
-    /// Compares what a look shows with the model. Locks that end with their process are tried by threads of this one, which may
-    /// hold a file for a moment after their contender has gone.
+    /// Compares a look at the lock with the model. Threads of this process try locks that end with their process, and
+    /// may hold a file for a moment after their contender has gone.
     async fn look(&mut self) -> Result<(), String> {
         let limit = Instant::now() + Duration::from_millis(500);
         loop {

@@ -1,44 +1,43 @@
-//! What a lock service is to answer to any sequence of requests, by [the rule](enters): one model for all services, which play
-//! traces against it. It says what is expected of each answer, and what is to be known afterwards; how a service keeps that is its
-//! own business.
+//! The expected answers of a lock service to any sequence of requests, by [the rule](enters): one model for all
+//! services, against which they play traces. It states what each answer must be and what is known afterwards, not how a
+//! service achieves that.
 
 use crate::backend::Used;
 use crate::lock::admission::{Mode, enters};
 
-/// Somebody else: a program that is no dlock.
+/// A program other than dlock.
 pub(crate) const FOREIGN: usize = usize::MAX;
 
-/// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
-    /// An attempt, which joins the queue if the second is set.
+    /// An attempt, which joins the queue if the second field is `true`.
     Attempt(usize, bool),
     Renew(usize),
     Release(usize, Used),
-    /// An attempt whose answer is lost, and a release.
+    /// An attempt whose answer is lost, followed by a release.
     Undo(usize),
-    /// This owner dies, and what it holds stays.
+    /// This owner dies, and its lock stays.
     Die(usize),
-    /// A request to stop is made to this owner.
+    /// This owner is asked to stop.
     Ask(usize),
     /// The lock is taken away from this owner.
     Take(usize),
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Pass(u64),
-    /// Somebody deletes the lock's key.
+    /// The lock's key is deleted.
     Delete,
-    /// Another program takes the lock for so many milliseconds, which comes to `Freed` where nothing is at its key.
+    /// Another program takes the lock for this many milliseconds. The result is `Freed` if the key did not exist.
     Foreign(u64),
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Granted {
         token: u64,
         slot: Option<u32>,
     },
-    /// The place in the queue, where the service says it.
+    /// The position in the queue, if the service reports it.
     Busy {
         position: Option<u64>,
     },
@@ -51,66 +50,67 @@ pub(crate) enum Seen {
     NotMine,
     Freed,
     Kept,
-    /// A step that has no answer, or whose answer was lost.
+    /// The step has no answer, or its answer was lost.
     Nothing,
 }
 
-/// How a contender wants to hold the lock.
+/// A contender's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) mode: Mode,
     pub(crate) ttl: u64,
     pub(crate) heartbeat_ttl: u64,
     pub(crate) min_hold: u64,
-    /// Whether it has a period, which is the same for all.
+    /// `true` if it has a period, which is the same for all.
     pub(crate) once: bool,
 }
 
-/// What a service need not keep of the model.
+/// Parts of the model that a service need not keep.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // Each is a freedom of its own.
+#[allow(clippy::struct_excessive_bools)] // Each is an independent freedom.
 pub(crate) struct Lax {
-    /// Each waits for the one before it, and looks no further. So whoever wants a slot waits until those before it have entered theirs; until then, waiters that could enter count as
-    /// holders, and so does the first one where a lock is only kept for its minimum time.
+    /// Each waiter watches only its predecessor. A waiter for a slot therefore waits until its predecessors have
+    /// entered theirs. Until then, waiters that could enter count as holders, and so does the first one while a lock is
+    /// only kept for its minimum time.
     pub(crate) turns: bool,
-    /// There is no queue: a lock that is free is anybody's, and one who wants it alone may keep others out for a while.
+    /// There is no queue: any contender may take a free lock, and an exclusive one may keep others out for a while.
     pub(crate) no_queue: bool,
-    /// A shared grant has a token that need not be larger than those of others with whom it is shared.
+    /// A shared grant's token need not be larger than those of its co-holders.
     pub(crate) shared_tokens: bool,
-    /// Any slot that is free, not the lowest.
+    /// Any free slot may be granted, not only the lowest.
     pub(crate) any_slot: bool,
-    /// An attempt of a holder may show the last token that any of them was given.
+    /// A repeated attempt by a holder may return the last token that any holder was given.
     pub(crate) last_token: bool,
-    /// Of those who share a lock, one who comes overwrites what was asked of another one.
+    /// A new co-holder overwrites the request to stop made to another one.
     pub(crate) loses_requests: bool,
-    /// A lock ends with whoever holds it; in this process, one who has waited may stand in the line until the lock is free.
+    /// A lock ends with its holder. Once a contender has had to wait, attempts may stay busy until the lock is free.
     pub(crate) mortal: bool,
-    /// A waiter of another mode is not asked for its number of slots.
+    /// A conflicting number of slots need not be reported.
     pub(crate) late_slots: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) who: usize,
-    /// The millisecond at which it ends.
+    /// The millisecond at which the hold ends.
     pub(crate) ends: u64,
     pub(crate) slot: Option<u32>,
     pub(crate) token: u64,
     until: u64,
-    /// It is not used any more, and kept for its minimum time.
+    /// The lock is no longer used, but kept for its minimum time.
     pub(crate) is_done: bool,
-    /// It was asked to stop.
+    /// The holder was asked to stop.
     pub(crate) is_asked: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) who: usize,
-    /// The millisecond after which it counts as dead.
+    /// The millisecond after which the waiter counts as dead.
     pub(crate) ends: u64,
 }
 
-/// What is to be true of a lock.
+/// The expected state of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) holds: Vec<Hold>,
@@ -118,7 +118,7 @@ pub(crate) struct Rule {
     pub(crate) last: u64,
     /// The last token of a grant that was not shared.
     last_alone: u64,
-    /// Somebody has had to wait.
+    /// A contender has had to wait.
     waited: bool,
     /// A command has succeeded in the period.
     pub(crate) done: bool,
@@ -138,12 +138,12 @@ fn mode_of(wishes: &[Wish], who: usize) -> Mode {
 }
 
 impl Rule {
-    /// That of a service about which this much is not certain.
+    /// Returns the rule of a service that is lax in these ways.
     pub(crate) fn of(lax: Lax) -> Self {
         Self { lax, ..Self::default() }
     }
 
-    /// Ends what is over at `now`. A group's hold ends at its millisecond, a key's after it.
+    /// Ends holds that have expired at `now`. A group's hold ends at its millisecond, a key's after it.
     pub(crate) fn expire(&mut self, wishes: &[Wish], now: u64) {
         self.holds.retain(|hold| match mode_of(wishes, hold.who) {
             Mode::Exclusive => now <= hold.ends,
@@ -151,7 +151,7 @@ impl Rule {
         });
     }
 
-    /// Dead waiters at the front are dropped.
+    /// Drops dead waiters at the front.
     fn drop_dead(&mut self, now: u64) {
         let dead = self.line.iter().take_while(|waiter| waiter.ends < now).count();
         self.line.drain(..dead);
@@ -161,16 +161,16 @@ impl Rule {
         self.line.retain(|waiter| waiter.who != who);
     }
 
-    /// The first live waiter, if it could enter.
+    /// Returns the first live waiter, if it could enter.
     pub(crate) fn could_enter(&self, wishes: &[Wish], now: u64) -> Option<usize> {
         let head = self.line.iter().find(|waiter| waiter.ends >= now)?.who;
-        // Nobody enters again what is left of its own hold.
+        // A waiter cannot enter while its own earlier hold is kept.
         let is_kept = self.holds.iter().any(|hold| hold.who == head);
         (!is_kept && enters(mode_of(wishes, head), self.holds.iter().map(|hold| mode_of(wishes, hold.who))))
             .then_some(head)
     }
 
-    /// Carries out `step` at `now`; fails where `seen` is not what it had to come to.
+    /// Carries out `step` at `now`; fails if `seen` is not the expected result.
     pub(crate) fn step(&mut self, wishes: &[Wish], step: Step, seen: &Seen, now: u64) -> Result<(), String> {
         self.expire(wishes, now);
         let expected = match step {
@@ -228,19 +228,19 @@ impl Rule {
         Err(format!("{step:?} came to {seen:?}, not {expected:?}"))
     }
 
-    /// Whether places in the line are not those that the model has.
+    /// Returns `true` if positions in the queue may differ from the model's.
     fn has_no_places(&self, wishes: &[Wish]) -> bool {
         let is_kept = self.holds.iter().any(|hold| hold.is_done);
         self.lax.no_queue || self.lax.turns && (is_kept || self.anyone_enters(wishes))
     }
 
-    /// Whether nobody is in the way of this one.
+    /// Returns `true` if no holder and no other waiter blocks this contender.
     pub(crate) fn is_free_for(&self, wishes: &[Wish], who: usize) -> bool {
         let others = self.line.iter().any(|waiter| waiter.who != who);
         !others && enters(wishes[who].mode, self.holds.iter().map(|hold| mode_of(wishes, hold.who)))
     }
 
-    /// Whether a waiter could enter that has not.
+    /// Returns `true` if a waiter could enter but has not.
     pub(crate) fn anyone_enters(&self, wishes: &[Wish]) -> bool {
         let mut before: Vec<Mode> = self.holds.iter().map(|hold| mode_of(wishes, hold.who)).collect();
         self.line.iter().any(|waiter| {
@@ -361,7 +361,7 @@ impl Rule {
         came
     }
 
-    /// What is wrong with it, if anything: this checks the model itself.
+    /// Checks the model itself: fails if holds exclude each other.
     fn fault(&self, wishes: &[Wish]) -> Result<(), String> {
         let modes: Vec<Mode> = self.holds.iter().map(|hold| mode_of(wishes, hold.who)).collect();
         let together =
@@ -371,7 +371,7 @@ impl Rule {
 }
 
 impl Hold {
-    /// Another program's, until `ends`.
+    /// Returns the hold of another program, until `ends`.
     fn foreign(ends: u64) -> Self {
         Self { who: FOREIGN, ends, slot: None, token: 0, until: 0, is_done: false, is_asked: false }
     }

@@ -1,13 +1,13 @@
 /*!
-What several servers said, in one line that does not repeat itself.
+Combines the reasons of several servers into one line that does not repeat itself.
 */
 
-/// Several reasons in one line. Those that differ in nothing but the name of the server become one reason with all names.
+/// Joins several reasons into one line. Reasons that differ only in the server's name become one reason with all names.
 #[must_use]
 pub(crate) fn together(reasons: impl IntoIterator<Item = String>) -> String {
     let mut groups: Vec<Vec<String>> = Vec::new();
     for reason in reasons {
-        // All of a group differ from each other in the same word.
+        // All members of a group differ from each other in the same word.
         let fits = |group: &&mut Vec<String>| {
             let place = name_in(&reason, &group[0]);
             place.is_some() && group.iter().all(|other| name_in(&reason, other) == place)
@@ -20,7 +20,7 @@ pub(crate) fn together(reasons: impl IntoIterator<Item = String>) -> String {
     groups.iter().map(|group| one_reason(group)).collect::<Vec<_>>().join("; ")
 }
 
-/// Which word of `reason` is the only one that differs from `other`.
+/// Returns the index of the only word in `reason` that differs from `other`, if both words look like server names.
 fn name_in(reason: &str, other: &str) -> Option<usize> {
     let (words, others) = (reason.split(' '), other.split(' '));
     if words.clone().count() != others.clone().count() {
@@ -28,17 +28,17 @@ fn name_in(reason: &str, other: &str) -> Option<usize> {
     }
     let mut different = words.zip(others).enumerate().filter(|(_, (word, other))| word != other);
     let (place, (word, other)) = different.next()?;
-    // The names of servers, and not numbers or words of which there happens to be one more.
+    // Only server names count, not numbers or words that happen to differ.
     let is_name = |word: &str| word.contains([':', '.', '/']);
     (different.next().is_none() && is_name(word) && is_name(other)).then_some(place)
 }
 
-/// The reasons of a group, which differ in one word, as one.
+/// Combines the reasons of a group, which differ in one word, into one.
 fn one_reason(group: &[String]) -> String {
     let (Some(first), Some(second)) = (group.first(), group.get(1)) else { return group.concat() };
     let place = name_in(first, second).unwrap_or_default();
     let names: Vec<&str> = group.iter().filter_map(|reason| reason.split(' ').nth(place)).collect();
-    // What follows the name in the sentence stays behind the last one.
+    // The punctuation after the name stays behind the last one.
     let bare = |name: &'_ str| name.trim_end_matches([':', ';', ',']).to_owned();
     let (last, others) = names.split_last().unwrap_or((&"", &[]));
     let names = format!("{} and {last}", others.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", "));
@@ -73,7 +73,7 @@ mod tests {
             ),
             (&["a:1 does not answer", "b:1 is down", "c:1 does not answer"], "a:1 and c:1 do not answer; b:1 is down"),
             (&["a:1 is down", "a:1 is down"], "a:1 is down; a:1 is down"),
-            // Words that are no names, and reasons that differ in more than the name.
+            // Words that are not names, and reasons that differ in more than the name.
             (&["a:1 is down", "a:1 is full"], "a:1 is down; a:1 is full"),
             (&["a:1 is down since 1.5s", "b:1 is down since 2.5s"], "a:1 is down since 1.5s; b:1 is down since 2.5s"),
             (&["one", "two"], "one; two"),

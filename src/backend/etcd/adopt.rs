@@ -1,5 +1,5 @@
 /*!
-Taking over what another process has at the cluster: its lease and its key, whose names follow from the owner's id.
+Takes over another process's lease and key at the cluster, whose names are derived from the owner's id.
 */
 
 use etcd_client::{GetOptions, KeyValue};
@@ -7,20 +7,20 @@ use etcd_client::{GetOptions, KeyValue};
 use crate::backend::etcd::contender::{EtcdContender, Session};
 use crate::backend::{self, Error};
 
-/// The create revision of our key where it is the one that was granted with this token; 0, which no key has, where it was made
-/// later.
+/// The create revision of our key if it is the key that was granted with `token`; 0, which no key has, if the key is
+/// missing or was created later.
 fn created(own: Option<&KeyValue>, token: u64) -> i64 {
     let granted = |kv: &&KeyValue| backend::token(kv.create_revision()).is_some_and(|created| created <= token);
     own.filter(granted).map_or(0, KeyValue::create_revision)
 }
 
 impl EtcdContender {
-    /// Takes over the lock that was granted with this token. Reads what is there, and changes nothing.
+    /// Takes over the lock that was granted with `token`. Reads our key, and changes nothing at the cluster.
     pub(super) async fn adopt_session(&mut self, token: u64) -> Result<(), Error> {
         let mut session = Session::new(&self.claim);
         let (key, options) = (session.key.clone(), GetOptions::new().with_keys_only());
         let read = self.cluster.ask(|mut client| async move { client.get(key, Some(options)).await }).await?;
-        // A lock is granted at or after the revision at which its key was made, and keeps it.
+        // A lock is granted at or after its key's create revision, and the key keeps that revision.
         (session.created, session.ttl) = (Some(created(read.kvs().first(), token)), Some(self.claim.ttl));
         session.token = Some(token);
         self.session = Some(session);

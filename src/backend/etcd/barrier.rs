@@ -1,6 +1,6 @@
 /*!
-Barriers at etcd: the keys `NS/KEY␁meet/NAME`, one mark for each party, with a lease that the party extends. Whatever is decided
-from a look is done in a transaction that fails where anything that matters has changed since.
+Barriers at etcd: the keys `NS/KEY␁meet/NAME`, one mark for each party, with a lease that the party extends. Decisions
+based on a look are carried out in a transaction that fails if anything relevant has changed since.
 */
 
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, TxnOp};
@@ -11,19 +11,19 @@ use crate::backend::meeting::rule::{Mark, Step, step};
 use crate::backend::meeting::{Barrier, Gathering, contended};
 use crate::clock::Instant;
 
-/// How often one look is repeated because what it saw has changed before it could act.
+/// Maximum number of looks while concurrent changes invalidate each one before it can be acted on.
 const LOOKS: usize = 64;
 
 /// One party at a barrier.
 pub(super) struct EtcdBarrier {
     visitor: Visitor,
     parties: u32,
-    /// When the request was sent that extended our lease last.
+    /// The time at which the last request that extended our lease was sent.
     extended: Option<Instant>,
 }
 
 impl EtcdBarrier {
-    /// A party that waits for so many `parties`.
+    /// A party at a barrier that opens for this number of `parties`.
     pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
         Self { visitor, parties, extended: None }
     }
@@ -42,12 +42,12 @@ impl EtcdBarrier {
         format!("{}/{name}", self.visitor.place)
     }
 
-    /// That `key` was not written since the last look, whether it is there or not.
+    /// Compares that `key` was not written since the last look, whether or not it exists.
     fn unwritten(&self, key: &str) -> Compare {
         Compare::mod_revision(key, CompareOp::Less, self.visitor.seen + 1)
     }
 
-    /// The marks that are there, in the order of the revisions at which they were written.
+    /// Reads all marks, each with the revision of its last write as its order.
     async fn marks(&mut self) -> Result<Vec<Mark>, Error> {
         let prefix = self.key("");
         let read = self.visitor.read(vec![TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix()))]).await?;
@@ -59,12 +59,12 @@ impl EtcdBarrier {
         Ok(keys.filter_map(mark).collect())
     }
 
-    /// Opens the barrier for all `waiting`, unless one of them has gone or another one has come since the last look.
+    /// Opens the barrier for all `waiting` parties, unless one has left or another has arrived since the last look.
     async fn open(&mut self, waiting: impl Iterator<Item = &Mark> + Clone) -> Result<(), Error> {
         let still_there = |mark: &Mark| Compare::mod_revision(self.key(&mark.name), CompareOp::Equal, mark.order);
         let mut unchanged: Vec<Compare> = waiting.clone().map(still_there).collect();
         unchanged.push(self.unwritten(&self.visitor.place).with_prefix());
-        // Each stays bound to its own lease.
+        // Each mark stays bound to its party's lease.
         let opened = |mark: &Mark| {
             let options = PutOptions::new().with_ignore_lease();
             TxnOp::put(self.key(&mark.name), mark.opened().text(), Some(options))
@@ -73,13 +73,13 @@ impl EtcdBarrier {
         self.visitor.commit(unchanged, opened).await.map(drop)
     }
 
-    /// Looks until there is something to tell, and does what has to be done before.
+    /// Looks and carries out the steps that the rule asks for, until there is a result to report.
     async fn gather(&mut self, arrives: bool) -> Result<Gathering, Error> {
         let own = self.own();
         for _ in 0..LOOKS {
             let marks = self.marks().await?;
             let key = self.key(&own.name);
-            // Whether it was done or not, the next look shows.
+            // The next look shows whether the transaction went through.
             match step(&marks, &own, arrives) {
                 Step::Tell(gathering) => return Ok(gathering),
                 Step::Join => {
@@ -115,10 +115,10 @@ impl Barrier for EtcdBarrier {
 
     async fn look(&mut self) -> Result<Gathering, Error> {
         let (now, enough) = (Instant::now(), self.visitor.meeting.lease / 6);
-        // Each party that comes is a reason to look.
+        // Each arrival causes a look, but not every look needs to extend the lease.
         if self.extended.is_none_or(|extended| now >= extended + enough) {
             if !self.visitor.extend().await? {
-                // Our mark ends with its lease.
+                // Our mark has ended with its lease.
                 return Ok(Gathering::Gone);
             }
             self.extended = Some(now);
@@ -150,7 +150,7 @@ impl Barrier for EtcdBarrier {
 
     async fn close(&mut self) {
         if self.visitor.cluster.connect().await.is_ok() {
-            // Where this fails, the mark goes when its lease ends.
+            // If this fails, the mark disappears when its lease ends.
             let _ = self.visitor.revoke(self.visitor.lease).await;
         }
     }

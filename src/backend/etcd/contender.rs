@@ -1,5 +1,5 @@
 /*!
-What a contender at etcd knows: its claim, the way to the cluster, and what it has there.
+The state of a contender at etcd: its claim, its access to the cluster, and its entry there.
 */
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::lock::admission::Watch;
 
 /// A waiter sends a heartbeat whenever this fraction of its lease has passed (one third).
 pub(super) const SIGNS_OF_LIFE: u32 = 3;
-/// How long the answer to a heartbeat may take: this fraction of the lease (one sixth).
+/// The answer to a heartbeat may take this fraction of the lease (one sixth).
 pub(super) const SIGN_ANSWERED: u32 = 6;
 
 /// One claim at one etcd cluster.
@@ -22,50 +22,50 @@ pub(super) struct EtcdContender {
     pub claim: Claim,
     pub cluster: Cluster,
     pub session: Option<Session>,
-    /// Whether the server's version was looked at in this run.
+    /// The server's version has been checked in this run.
     pub inspected: bool,
     pub concerns: Vec<String>,
 }
 
-/// What is at the cluster for one claim.
+/// The state of one claim at the cluster.
 pub(super) struct Session {
-    /// The lease's id, made from the owner's: a grant can be asked for twice and is one.
+    /// The lease's id, derived from the owner's id, so that a repeated grant request creates no second lease.
     pub lease: i64,
     /// Our key.
     pub key: String,
-    /// When the last confirmed request was sent that began or extended the lease.
+    /// The time at which the last confirmed request that granted or extended the lease was sent.
     pub sent: Instant,
-    /// The granted length; none before the answer.
+    /// The granted length; `None` before the answer.
     pub ttl: Option<Duration>,
-    /// Our key's create revision; none before the answer.
+    /// Our key's create revision; `None` before the answer.
     pub created: Option<i64>,
-    /// The token, once the lock is ours: the same for every further attempt.
+    /// The token, once we hold the lock: the same for every further attempt.
     pub token: Option<u64>,
-    /// The slot, once one is ours.
+    /// The slot, once we hold one.
     pub slot: Option<u32>,
-    /// What we wait for, and the revision of the look that showed it.
+    /// The event that we wait for, and the revision of the look that it follows from.
     pub awaits: Option<(Watch, i64)>,
-    /// The watch on that.
+    /// The watch for that event.
     pub watch: Option<Watched>,
-    /// When a waiter looks again at who holds the lock, although nothing has happened to what it waits for.
+    /// The time at which a waiter looks for a new holder even if its watch has reported nothing.
     pub news_at: Instant,
     /// The revision at which our key was last seen by a renewal.
     pub renewed: Option<i64>,
-    /// The watches on our own key and on requests to stop, while the lock is ours.
+    /// The watches on our own key and on requests to stop, while we hold the lock.
     pub own_watch: Option<[OwnWatch; 2]>,
-    /// It has been tried to take all this away.
+    /// A withdrawal has been tried.
     pub withdrawing: bool,
-    /// Our place stays taken for the claim's minimum hold.
+    /// Our place is kept for the claim's minimum hold.
     pub holds: bool,
 }
 
 /// A watch at the server.
 pub(super) struct Watched {
-    /// What is watched.
+    /// The event that is watched for.
     pub what: Watch,
-    /// The connection that it came by: a watch says nothing more once its connection was given up.
+    /// The number of its connection: a watch reports nothing more once its connection was dropped.
     pub link: u64,
     pub stream: WatchStream,
-    /// The server has said that it watches.
+    /// The server has confirmed the watch.
     pub works: bool,
 }

@@ -1,5 +1,5 @@
 /*!
-How an etcd cluster is named in a URL.
+The URL syntax of etcd clusters.
 */
 
 use std::fmt;

@@ -1,7 +1,7 @@
 /*!
-What etcd or its client library said, in dlock's words: what kind of failure it is, and what to do.
+Errors of etcd and its client library, in dlock's words: the kind of failure, and what to do.
 
-Nothing here asks or changes anything, so that every sentence has a row in a table of the tests.
+All functions here are pure, so that every message has a row in a table of the tests.
 */
 
 use std::fmt::Display;
@@ -13,34 +13,34 @@ use crate::backend::net::tls::refused;
 use crate::backend::net::wire::Address;
 use crate::printable::shown;
 
-/// What the service says of a lease that there is not.
+/// The server's message for a lease that does not exist.
 const NO_LEASE: &str = "lease not found";
-/// What it says when a lease is asked for by the id of one that there is.
+/// The server's message when a lease is requested with the id of an existing one.
 const LEASE_KNOWN: &str = "lease already exists";
 
-/// What is known of a cluster in addition to what it says.
+/// Facts about a cluster that complete its error messages.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
-    /// How it is called in messages.
+    /// The cluster's name in messages.
     pub place: &'a dyn Display,
-    /// What the keys of all locks of the namespace begin with.
+    /// The key prefix of all locks in the namespace.
     pub keys: &'a str,
-    /// Whether it is spoken to by TLS.
+    /// TLS is in use.
     pub has_tls: bool,
-    /// Whether a password was given.
+    /// A password was given.
     pub has_password: bool,
-    /// What to add to advice about credentials.
+    /// A text to append to hints about credentials.
     pub nested: &'a str,
 }
 
-/// Why a request has not been done.
+/// The reason why a request was not carried out.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// There is no such lease: a sound answer, also where the caller has nothing to say to it.
+    /// There is no such lease: a valid answer, even if the caller treats it as an error.
     NoLease(Error),
-    /// A lease of this id is there already: a sound answer too.
+    /// A lease with this id exists already: also a valid answer.
     LeaseKnown(Error),
-    /// It failed.
+    /// The request failed.
     Failed(Error),
 }
 
@@ -59,14 +59,14 @@ impl From<Error> for Fault {
 }
 
 impl Fault {
-    /// Whether another member may do better: not where the answer is about us or what is ours.
+    /// Returns `true` if another member may answer better, `false` if the answer concerns this client or its lease.
     pub(super) fn is_of_the_member(&self) -> bool {
         matches!(self, Self::Failed(error) if error.is_transient())
     }
 }
 
-/// What an error of the client library means, or one that a member answered with; `refusal` is what the server said against
-/// our certificate on this connection.
+/// Translates an error of the client library or of a member; `refusal` is the server's reason for refusing our
+/// certificate on this connection.
 pub(super) fn explain(error: &etcd_client::Error, refusal: Option<&str>, about: About<'_>) -> Fault {
     if let Some(said) = refusal {
         return Fault::Failed(refused(about.place, said));
@@ -121,20 +121,20 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
     Error::unavailable(format!("{place} answered with an error: {text}; {hint}"))
 }
 
-/// Whether it is about the credentials.
+/// Returns `true` if the status is about the credentials.
 fn is_denied(status: &Status) -> bool {
     let says = |words: &str| status.message().contains(words);
     let of_users =
         says("authentication") || says("user name is empty") || says("user name not found") || says("password");
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => true,
-        // With any other code these are words of something between us and etcd, which may go away.
+        // With any other code, a proxy between us and etcd may have sent these words, and the error may be transient.
         Code::InvalidArgument | Code::FailedPrecondition => of_users,
         _ => false,
     }
 }
 
-/// What to ask oneself when the answer is none of etcd's.
+/// The hint for an answer that etcd would not give.
 fn doubt(about: About<'_>) -> &'static str {
     if about.has_tls {
         "is etcd running there?"
@@ -143,34 +143,34 @@ fn doubt(about: About<'_>) -> &'static str {
     }
 }
 
-/// What an error says, and its first cause: that a connection broke is called no more than a transport error.
+/// The text of an error and its root cause, because a broken connection on its own reads only "transport error".
 fn in_full(text: &str, error: &dyn std::error::Error) -> String {
     let cause = std::iter::successors(error.source(), |error| error.source()).last().map(ToString::to_string);
     cause.filter(|cause| !text.contains(cause)).map_or_else(|| text.to_owned(), |cause| format!("{text}: {cause}"))
 }
 
-/// There is nothing to send a request on.
+/// The error for a request without a connection.
 pub(super) fn no_connection(place: &dyn Display) -> Error {
     Error::unavailable(format!("there is no connection to {place}"))
 }
 
-/// An answer that no etcd gives.
+/// The error for a malformed reply.
 pub(super) fn malformed(place: &dyn Display) -> Error {
     Error::unavailable(format!("{place} gave an answer that makes no sense; is it etcd?"))
 }
 
-/// A revision that cannot be a fencing token: made up, or of a damaged database.
+/// The error for a revision that cannot be a fencing token: an invented one, or one from a damaged database.
 pub(super) fn no_token(place: &dyn Display, revision: i64) -> Error {
     let message = format!("{place} is at revision {revision}, which cannot be a fencing token; is its data damaged?");
     Error::new(ErrorKind::Unusable, message)
 }
 
-/// An answer about a lease that was not asked for.
+/// The error for an answer about another lease than the requested one.
 pub(super) fn other_lease(place: &dyn Display, lease: i64) -> Error {
     Error::unavailable(format!("{place} answered about another lease ({lease:x}) than it was asked for; is it etcd?"))
 }
 
-/// A user without a password: the library would leave the user out in silence.
+/// The error for a user without a password: the library would silently ignore the user.
 pub(super) fn no_password(place: &dyn Display, nested: &str) -> Error {
     let message = format!(
         "{place} needs a password too: give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD{nested}"
@@ -178,8 +178,8 @@ pub(super) fn no_password(place: &dyn Display, nested: &str) -> Error {
     Error::new(ErrorKind::Denied, message)
 }
 
-/// A connection to a member on which etcd's protocol could not be begun; `refusal` is what the server said against our
-/// certificate, which then is called `name`.
+/// The error for a connection on which etcd's protocol could not be started; `refusal` is the server's reason for
+/// refusing our certificate, and `name` names the server in that case.
 pub(super) fn unusable(
     address: &Address,
     error: &dyn std::error::Error,
@@ -192,53 +192,53 @@ pub(super) fn unusable(
     }
 }
 
-/// A member that is cut off from the others.
+/// The error for a member that is cut off from the others.
 pub(super) fn no_leader(address: &Address) -> Error {
     Error::unavailable(format!("{address} knows no leader: is a majority of etcd running?"))
 }
 
-/// A member that has no vote yet.
+/// The error for a member that has no vote yet.
 pub(super) fn learner(address: &Address) -> Error {
     Error::unavailable(format!("{address} is a learner, which serves no locks"))
 }
 
-/// Two members of one URL, of which each one's cluster knows nothing of the other's locks.
+/// The error for two members of one URL that belong to different clusters, and so do not know each other's locks.
 pub(super) fn two_clusters(one: &Address, other: &Address) -> Error {
     let message = format!("{one} and {other} belong to different clusters; name members of one cluster only");
     Error::new(ErrorKind::Unusable, message)
 }
 
-/// No member could be used.
+/// The error if no member could be used, with the reasons of all.
 pub(super) fn no_member(errors: &[Error]) -> Error {
     Error::new(ErrorKind::of_several(errors.iter().map(|error| error.kind), 1), reasons(errors))
 }
 
-/// The member that was asked for a sign of life is frozen or cut off.
+/// The error for a member that does not answer in time: it is frozen or cut off.
 pub(super) fn silence(member: &dyn Display) -> Error {
     Error::unavailable(format!("the etcd member {member} does not answer"))
 }
 
-/// What an attempt made for the lock `key` was taken away each time.
+/// The error if the lease or key of each attempt on the lock `key` was removed before it could be used.
 pub(super) fn too_short_lived(key: &dyn Display) -> Error {
     Error::unavailable(format!("the lease or key of {key} ends faster than it can be used"))
 }
 
-/// The key that keeps our place is not ours any more.
+/// The error if the key that keeps our place is no longer ours.
 pub(super) fn taken_away(key: &str) -> Error {
     Error::unavailable(format!("the key {key} was deleted or made again by somebody else"))
 }
 
-/// A watch that never began.
+/// The error for a watch that ended before it began.
 pub(super) fn no_watch() -> Error {
     Error::unavailable("etcd ended a watch before it began")
 }
 
-/// A renewal of what was never acquired.
+/// The error for the renewal of a lock that was never acquired.
 pub(super) fn nothing_to_renew() -> Error {
     Error::unavailable("there is no lock to renew")
 }
 
-/// There are too many keys of other locks below `prefix`: no look finds the entries among them.
+/// The error if there are too many keys of other locks below `prefix` for a look to find this lock's entries.
 pub(super) fn too_many_keys(prefix: &str) -> Error {
     let hint = "choose a --namespace that no other one begins with";
     Error::unavailable(format!("too many keys of other locks are below {prefix}: {hint}"))

@@ -1,5 +1,5 @@
 /*!
-Looking at the locks of an etcd cluster: the keys below a lock's name at one revision, and what is left of the holders'
+Looks at the locks of an etcd cluster: the keys below a lock's name at one revision, and the rest of the holders'
 leases. The right to read these keys is enough.
 */
 
@@ -22,28 +22,28 @@ use crate::holder::{Holder, Published};
 use crate::key::{Key, Namespace, encoded};
 use crate::lock::admission::{Entry, Mode, holders};
 
-/// How many keys one request lists.
+/// Number of keys listed by one request.
 const PAGE: i64 = 1000;
-/// How many keys of one lock are read: with 4 KiB of text each they are within what the client library takes.
+/// Maximum number of keys read for one lock: at 4 KiB of text each they stay within the client library's message limit.
 const KEYS: i64 = 900;
-/// How many locks are read by one request, and how many keys of each.
+/// Number of locks read by one request, and of keys for each of them.
 const TOGETHER: usize = 12;
 const FEW: i64 = 64;
-/// How many leases are asked for at a time.
+/// Maximum number of leases, or of records of successes, read at a time.
 const LEASES: usize = 64;
 
-/// One entry of a lock's queue: who it is, its lease, and the revision at which it was made.
+/// One entry of a lock's queue: its party, its lease, and its create revision.
 struct Contender {
     party: Party,
     lease: i64,
     created: i64,
-    /// Why it is no lock's.
+    /// A description of the key, if no client of the lock creates such a key.
     stray: Option<String>,
-    /// Whether it is in a slot, or wants none.
+    /// It has entered a slot, or needs none.
     has_entered: bool,
 }
 
-/// The entry with these keys, which are among `keys`.
+/// The contender of this entry, read from its keys among `keys`.
 fn contender(entry: &Entry, keys: &[KeyValue], prefix: &str) -> Option<Contender> {
     let own = stem(&entry.name);
     let find = |name: &str| keys.iter().find(|kv| kv.key() == name.as_bytes() && kv.create_revision() == entry.order);
@@ -73,13 +73,13 @@ fn contender(entry: &Entry, keys: &[KeyValue], prefix: &str) -> Option<Contender
     Some(Contender { party, lease: kv.lease(), created: kv.create_revision(), stray, has_entered })
 }
 
-/// The entries of the lock whose keys are among `keys`, oldest first, and how many of them hold it.
+/// The entries of the lock whose keys are among `keys`, oldest first, and the number of those that hold it.
 fn line(keys: &[KeyValue], prefix: &str) -> (Vec<Contender>, usize) {
     let mut entries = entries(keys, prefix);
     entries.reverse();
     let line: Vec<Contender> = entries.iter().filter_map(|entry| contender(entry, keys, prefix)).collect();
     let holding = holders(entries.iter().map(|entry| entry.mode));
-    // Slots are entered one after the other.
+    // Slots are entered one after another.
     let holding = line.iter().take(holding).take_while(|contender| contender.has_entered).count();
     (line, holding)
 }
@@ -90,14 +90,14 @@ pub(super) struct EtcdSurvey {
     namespace: Namespace,
     /// The revision of the last look at one lock.
     revision: i64,
-    /// What reports changes of a lock, with the connection that it came by.
+    /// The watch on a lock, with the number of its connection.
     watch: Option<(u64, WatchStream)>,
-    /// Why the last break could not be recorded.
+    /// The reason why the last break could not be recorded.
     untraced: Option<Error>,
 }
 
 impl EtcdSurvey {
-    /// Looks at the locks in this namespace; not connected yet.
+    /// A view of the locks in this namespace; not connected yet.
     pub(super) fn new(cluster: Cluster, namespace: Namespace) -> Self {
         Self { cluster, namespace, revision: 0, watch: None, untraced: None }
     }
@@ -110,7 +110,7 @@ impl EtcdSurvey {
         Ok(asked.unwrap_or_else(|_| Err(Fault::from(self.cluster.silence())))?)
     }
 
-    /// What the keys of the lock at this place mean, of which there are `count`.
+    /// Interprets the keys of the lock at `spot`; `count` is the number of keys, including those that were not read.
     async fn seen(&mut self, spot: Spot, keys: &[KeyValue], count: i64) -> Result<Seen, Error> {
         let prefix = prefix_of(&spot.place);
         let (mut line, holding) = line(keys, &prefix);
@@ -138,7 +138,7 @@ impl EtcdSurvey {
         Ok(Seen::free(spot, wall_millis()).held_by(held, 0).awaited_by(queue, waiting))
     }
 
-    /// These holders, with what is left of their leases.
+    /// Reads the remaining lease and the request to stop of each of these holders.
     async fn with_leases(&mut self, holders: &mut [Contender]) -> Result<Vec<Party>, Error> {
         let leases: Vec<i64> = holders.iter().map(|holder| holder.lease).collect();
         let begins = self.namespace.prefix('/');
@@ -154,7 +154,7 @@ impl EtcdSurvey {
             Ok(join_all(leases.into_iter().map(ask)).await)
         });
         let with_lease = |(holder, (left, asked)): (&mut Contender, (Result<i64, EtcdError>, Option<KeyValue>))| {
-            // A lease that has ended takes its keys with it in a moment.
+            // The keys of a lease that has ended disappear in a moment.
             let left = left.ok().map(|seconds| Left::Millis(u64::try_from(seconds).unwrap_or_default() * 1000));
             let asked = asked.and_then(|kv| Ask::read(kv.value(), holder.party.who.id()?));
             Party { asked, ..holder.party.clone() }.lasting(left)
@@ -162,14 +162,14 @@ impl EtcdSurvey {
         Ok(holders.iter_mut().zip(asked.await?).map(with_lease).collect())
     }
 
-    /// Takes note of what came of a break: whether that holder still had the lock.
+    /// Notes the outcome of a break. Returns `true` if the holder still had the lock.
     fn note(&mut self, changed: Changed) -> bool {
         let is_done = !matches!(changed, Changed::Nothing);
         self.untraced = if let Changed::Untraced(why) = changed { Some(why) } else { None };
         is_done
     }
 
-    /// The key of the holder of the lock with this key that is `party`; none where that does not hold it any more.
+    /// Finds the key by which `party` holds the lock `key`; `None` if it no longer holds the lock.
     async fn mark(&mut self, key: &Key, party: &Party) -> Result<Option<Mark>, Error> {
         let prefix = prefix_of(&self.namespace.join('/', key));
         let from = prefix.clone();
@@ -183,24 +183,24 @@ impl EtcdSurvey {
         }))
     }
 
-    /// Whether the entry that was made at this revision was first in line at that moment: then that revision is its token.
+    /// Returns `true` if the entry created at this revision was first in line then, so that the revision is its token.
     async fn was_first(&mut self, prefix: &str, created: i64) -> bool {
         let oldest = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
         let options = oldest.with_keys_only().with_limit(1).with_revision(created);
         let prefix = prefix.to_owned();
-        // Of a revision that was compacted nothing is known.
+        // A compacted revision cannot be read.
         let read = self.ask(|mut client| async move { Ok(client.get(prefix, Some(options)).await) }).await;
         let first = read.ok().and_then(Result::ok).and_then(|mut read| read.take_kvs().into_iter().next());
         first.is_some_and(|first| first.create_revision() == created)
     }
 }
 
-/// Reads a lock's keys, the oldest ones first, as many as that.
+/// Options to read at most `most` keys of a lock, oldest first.
 fn oldest_first(most: i64) -> GetOptions {
     GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(most)
 }
 
-/// What follows everything that begins like this.
+/// The end of the range of all keys that begin with `prefix`.
 fn after(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -209,7 +209,7 @@ fn after(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Of no bytes at all: everything.
+    // An empty prefix covers all keys.
     vec![0]
 }
 
@@ -302,7 +302,7 @@ impl Survey for EtcdSurvey {
         let begins = self.namespace.prefix('/');
         let wanted = format!("{begins}{}", encoded(prefix));
         let end = after(wanted.as_bytes());
-        // Control characters, which come first, are in no lock's name.
+        // Names of locks have no control characters, which sort first.
         let mut start = if prefix.is_empty() { format!("{begins} ").into_bytes() } else { wanted.into_bytes() };
         let mut smallest = Smallest::new(most);
         let (mut last, mut total) = (None, 0);
@@ -346,7 +346,7 @@ impl Survey for EtcdSurvey {
                     continue;
                 }
                 let mut seen = self.seen(spot.clone(), &keys, count).await?;
-                // Without a namespace, any other data would look like a lock that is blocked.
+                // Without a namespace, any other data would look like a blocked lock.
                 let is_data = self.namespace.as_str().is_empty() && matches!(seen.state, State::Blocked(_));
                 seen.queue.clear();
                 found.extend(Some(seen).filter(|seen| seen.state != State::Free && !is_data));
@@ -368,7 +368,7 @@ impl Survey for EtcdSurvey {
             match watch.message().await {
                 Ok(Some(message)) if !message.canceled() && message.events().is_empty() => {}
                 Ok(Some(message)) if !message.canceled() => return,
-                // Another look finds out what is wrong.
+                // The next look finds the cause.
                 _ => {
                     self.watch = None;
                     return;

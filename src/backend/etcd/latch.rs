@@ -1,6 +1,6 @@
 /*!
-Latches at etcd: the keys `NS/KEY␁latch/NAME`, one for each name that has arrived, and `NS/KEY␁latch␁failed`, each with a lease as
-long as it is kept.
+Latches at etcd: the keys `NS/KEY␁latch/NAME`, one for each name that has arrived, and `NS/KEY␁latch␁failed`, each with
+a lease that lasts as long as it is kept.
 */
 
 use std::time::Duration;
@@ -13,34 +13,34 @@ use crate::backend::etcd::meeting::{BESIDE, Visitor, name};
 use crate::backend::etcd::names::lease_of;
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure};
 
-/// How often a waiter looks again although nothing was heard.
+/// Interval at which a waiter looks again if no change is reported.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What is kept of one name, or of a failure.
+/// The record of one arrived name, or of a failure.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Kept {
-    /// The id of who wrote it, from which its lease is made.
+    /// The writer's id, from which its lease is derived.
     id: String,
     #[serde(flatten)]
     failure: LatchFailure,
 }
 
-/// The lease of a key, where it is the one that was made for it; none for that of another client, which may have more to it.
+/// The lease of a key if it was granted for this key; `None` for another client's, to which other keys may be bound.
 fn own_lease(key: &KeyValue) -> Option<i64> {
     let kept: Kept = serde_json::from_slice(key.value()).ok()?;
     (!kept.id.is_empty() && key.lease() == lease_of(&kept.id)).then_some(key.lease())
 }
 
-/// One dlock at a latch.
+/// One process at a latch.
 pub(super) struct EtcdLatch {
     visitor: Visitor,
-    /// Whether our lease may be there, and bound to nothing that counts.
+    /// Our lease may exist without a key that needs it.
     is_loose: bool,
 }
 
 impl EtcdLatch {
-    /// A latch that was not looked at yet.
+    /// A latch at which nothing was read or written yet.
     pub(super) fn new(visitor: Visitor) -> Self {
         Self { visitor, is_loose: false }
     }
@@ -49,7 +49,7 @@ impl EtcdLatch {
         format!("{}{BESIDE}failed", self.visitor.place)
     }
 
-    /// Writes `kept` to `key` for so long, and ends the lease of what one of us wrote there before.
+    /// Writes `failure` to `key` for the time `keep`, and revokes the lease of a record that dlock wrote there before.
     async fn write(&mut self, key: String, failure: LatchFailure, keep: Duration) -> Result<(), Error> {
         let visitor = &mut self.visitor;
         self.is_loose = true;
@@ -62,7 +62,7 @@ impl EtcdLatch {
         let earlier = asked.await?.take_prev_key();
         self.is_loose = false;
         if let Some(lease) = earlier.as_ref().and_then(own_lease).filter(|&lease| lease != visitor.lease) {
-            // Nothing is bound to it any more. Where this fails, it ends by itself.
+            // No key is bound to it any more. If this fails, it expires by itself.
             let _ = visitor.revoke(lease).await;
         }
         Ok(())
@@ -89,7 +89,7 @@ impl Latch for EtcdLatch {
         let asked = self.visitor.cluster.ask(|mut client| async move { client.delete(place, Some(options)).await });
         let gone = asked.await?.take_prev_kvs();
         for lease in gone.iter().filter_map(own_lease) {
-            // Where this fails, it ends by itself.
+            // If this fails, it expires by itself.
             let _ = self.visitor.revoke(lease).await;
         }
         Ok(())
@@ -112,10 +112,10 @@ impl Latch for EtcdLatch {
         self.visitor.changed(LOOK).await
     }
 
-    /// The servers know nothing of those who look.
+    /// Revokes a lease that no key needs; the servers keep no state for a process that only looks.
     async fn close(&mut self) {
         if self.is_loose && self.visitor.cluster.connect().await.is_ok() {
-            // Where this fails, it ends by itself.
+            // If this fails, it expires by itself.
             let _ = self.visitor.revoke(self.visitor.lease).await;
         }
     }

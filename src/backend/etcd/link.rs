@@ -1,11 +1,11 @@
 /*!
 The connection to one member of the cluster, and the choice of that member.
 
-The client library would spread requests over all endpoints, dead ones too. Here one member serves until it fails or
-an answer is overdue; then all are asked at once, and the first that knows a leader is the next one.
+The client library would spread requests over all endpoints, dead ones too. Here one member serves until it fails or an
+answer is overdue; then all are asked at once, and the first that knows a leader is the next one.
 
-All members that a URL names must be of one cluster, or two holders would each have a lock of their own: when the first
-connection stands, the others are asked which cluster they belong to, and later no member of another one is used.
+All members of a URL must be of one cluster, or two holders would each have their own lock: once the first connection is
+made, the others are asked for their cluster, and no member of another one is used later.
 */
 
 use std::sync::{Arc, Mutex};
@@ -24,45 +24,45 @@ use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Refusal, Wire};
 use crate::clock::{Instant, before};
 
-/// How long one member is asked alone before the next one is asked as well.
+/// Time for which one member is tried alone before the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(100);
 
-/// How long all other members may take at most to say which cluster they belong to: a part of the first contact.
+/// Upper bound on the time, during the first contact, for all other members to say which cluster they belong to.
 const MAX_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A connection to one member.
 pub(super) struct Link {
     client: Client,
-    /// Which of the location's addresses it is.
+    /// The index of the member's address in the location.
     member: usize,
     refusal: Refusal,
-    /// Its version, where it was asked.
+    /// The member's version, if it was asked.
     version: Option<String>,
-    /// The id of its cluster, where it was asked.
+    /// The id of the member's cluster, if it was asked.
     cluster: Option<u64>,
 }
 
-/// The way to the cluster: the connection there is, or the lack of one.
+/// Access to the cluster, by at most one connection.
 pub(super) struct Cluster {
     location: Location,
     tls: Option<Tls>,
-    /// What the keys of all locks of the namespace begin with.
+    /// The key prefix of all locks in the namespace.
     keys: String,
     link: Option<Link>,
-    /// A request was sent and its answer has not come: the member may be frozen or cut off.
+    /// A request was sent and not answered: the member may be frozen or cut off.
     unanswered: bool,
     /// The member to ask first.
     first: usize,
-    /// How many connections there have been.
+    /// Number of connections made so far.
     links: u64,
-    /// The cluster, and the member that told it; none before the first connection, and where there is one member only.
+    /// The cluster, and the member that reported it; `None` before the first connection, or with only one member.
     known: Option<Membership>,
 }
 
-/// Which cluster a member belongs to.
+/// A member and the cluster that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Membership {
-    /// Which of the location's addresses it is.
+    /// The index of the member's address in the location.
     member: usize,
     /// The cluster's id.
     cluster: u64,
@@ -76,7 +76,7 @@ impl Cluster {
         Self { location, tls, keys, link: None, unanswered: false, first, links: 0, known: None }
     }
 
-    /// Makes sure that there is a connection to a member that answers.
+    /// Ensures that there is a connection to a member that answers.
     pub(super) async fn connect(&mut self) -> Result<(), Error> {
         if self.unanswered {
             self.drop_link();
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets go of the member, and asks it last next time.
+    /// Drops the connection to the member, and tries that member last next time.
     pub(super) fn drop_link(&mut self) {
         if let Some(link) = self.link.take() {
             self.first = (link.member + 1) % self.location.addresses.len();
@@ -102,7 +102,7 @@ impl Cluster {
         self.unanswered = false;
     }
 
-    /// Sends what `request` makes of the client, and notes whether an answer came: also when this future is dropped.
+    /// Sends the request made by `request`. Keeps track of a missing answer, even if this future is dropped.
     pub(super) async fn ask<T, F: Future<Output = Result<T, etcd_client::Error>>>(
         &mut self,
         request: impl FnOnce(Client) -> F,
@@ -122,22 +122,22 @@ impl Cluster {
         })
     }
 
-    /// The client to send something with whose answer nobody waits for.
+    /// The client, for requests whose answer nobody waits for.
     pub(super) fn client(&self) -> Option<Client> {
         self.link.as_ref().map(|link| link.client.clone())
     }
 
-    /// Which connection this is: another number means another one, perhaps to another member.
+    /// The number of the current connection: a different number means a new one, perhaps to another member.
     pub(super) fn links(&self) -> u64 {
         self.links
     }
 
-    /// The version of the member that serves us, where it was asked before it was chosen.
+    /// The version of the connected member, if it was asked before it was chosen.
     pub(super) fn version(&self) -> Option<&str> {
         self.link.as_ref()?.version.as_deref()
     }
 
-    /// The member that was asked last does not answer.
+    /// The error for a connected member that does not answer.
     pub(super) fn silence(&self) -> Error {
         match self.link.as_ref().and_then(|link| self.location.addresses.get(link.member)) {
             Some(member) => errors::silence(member),
@@ -145,31 +145,31 @@ impl Cluster {
         }
     }
 
-    /// An answer that no etcd gives.
+    /// The error for a malformed reply.
     pub(super) fn malformed(&self) -> Error {
         errors::malformed(&self.location)
     }
 
-    /// A revision that is no fencing token.
+    /// The error for a revision that cannot be a fencing token.
     pub(super) fn no_token(&self, revision: i64) -> Error {
         errors::no_token(&self.location, revision)
     }
 
-    /// Fails where an answer is about another lease than the one that was `asked` for.
+    /// Fails if an answer is about another lease than the one that was `asked` for.
     pub(super) fn same_lease(&self, asked: i64, answered: i64) -> Result<(), Error> {
         if asked == answered { Ok(()) } else { Err(errors::other_lease(&self.location, answered)) }
     }
 
-    /// The first member that answers and knows a leader.
+    /// Connects to the first member that answers and knows a leader.
     async fn race(&mut self) -> Result<Link, Error> {
         let members = self.location.addresses.len();
         let begun = Instant::now();
         let first = self.first;
-        // Whatever stops this attempt, the next one begins elsewhere.
+        // Whatever stops this attempt, the next one begins with another member.
         self.first = (first + 1) % members;
         let this = &*self;
         let pace = Pace::Steady { begun, pause: STAGGER };
-        // Every member says the same of our credentials.
+        // All members judge our credentials alike.
         let decisive = |error: &Error| error.kind == ErrorKind::Denied;
         let opened = race(round(members, first), pace, |member| this.open(member), decisive).await;
         opened.map_err(|mut errors| match errors.pop() {
@@ -181,8 +181,8 @@ impl Cluster {
         })
     }
 
-    /// Asks all members but that of `link`, the first one, which cluster they belong to, and fails where one belongs to
-    /// another. Those that do not answer soon are not waited for: no link is made to them either, unless they are of it.
+    /// Asks all members but the first one, that of `link`, which cluster they belong to, and fails if one belongs to
+    /// another. Does not wait long: a member that has not answered is checked before a later connection to it is used.
     async fn one_cluster(&self, link: &Link, begun: Instant) -> Result<Option<Membership>, Error> {
         let Some(known) = link.cluster.map(|cluster| Membership { member: link.member, cluster }) else {
             return Ok(None);
@@ -200,13 +200,13 @@ impl Cluster {
         Ok(Some(known))
     }
 
-    /// Fails where two members belong to different clusters.
+    /// Fails if two members belong to different clusters.
     fn same_cluster(&self, one: Membership, other: Membership) -> Result<(), Error> {
         let name = |membership: Membership| &self.location.addresses[membership.member];
         if one.cluster == other.cluster { Ok(()) } else { Err(errors::two_clusters(name(one), name(other))) }
     }
 
-    /// Which cluster a member says that it belongs to; none where it does not say. Needs no credentials.
+    /// Asks a member for the id of its cluster; `None` if it does not answer. Needs no credentials.
     async fn cluster_of(&self, member: usize) -> Option<u64> {
         let address = &self.location.addresses[member];
         let wire = Wire::dial(address, address, self.tls.as_ref()).await.ok()?;
@@ -217,7 +217,7 @@ impl Cluster {
 
     async fn open(&self, member: usize) -> Result<Link, Error> {
         let login = &self.location.login;
-        // Without this the user would be left out in silence, and the locks be open to everybody.
+        // The library would silently ignore the user, and an open server would serve the locks to everybody.
         if login.user.is_some() && login.password.is_none() {
             return Err(errors::no_password(&self.location, nested_hint()));
         }
@@ -233,7 +233,7 @@ impl Cluster {
         }
         let client = Client::from_channel(Channel::Tonic(channel), Some(options)).await;
         let mut client = client.map_err(|error| self.explain(&error, &refusal))?;
-        // Where there is a choice, it must not fall on a member that is frozen or cut off from the others.
+        // If there is a choice, it must not fall on a member that is frozen or cut off from the others.
         let (mut version, mut cluster) = (None, None);
         if self.location.addresses.len() > 1 {
             let status = client.status().await.map_err(|error| self.explain(&error, &refusal))?;
@@ -252,7 +252,7 @@ impl Cluster {
         Ok(Link { client, member, refusal, version, cluster })
     }
 
-    /// What an error on a connection that the server may have refused by this `refusal` means.
+    /// Translates an error on a connection; `refusal` holds the server's reason if it refused our certificate.
     fn explain(&self, error: &etcd_client::Error, refusal: &Refusal) -> Fault {
         let about = About {
             place: &self.location,
@@ -265,18 +265,18 @@ impl Cluster {
     }
 }
 
-/// The id of the cluster whose member gave this answer; none where it gives none.
+/// The cluster id in a member's answer; `None` if there is none.
 fn cluster_in(status: &StatusResponse) -> Option<u64> {
     status.header().map(ResponseHeader::cluster_id).filter(|&cluster| cluster != 0)
 }
 
-/// A channel over this one connection, `encrypted` already or not; when that breaks, so does the channel.
+/// A channel over this one connection, which may already be `encrypted`; the channel breaks when the connection does.
 async fn channel(
     address: &Address,
     wire: Wire,
     encrypted: bool,
 ) -> Result<tonic::transport::Channel, tonic::transport::Error> {
-    // To the library the connection is always plain; what it tells the server of it is true.
+    // The library treats the connection as plain, but tells the server its actual scheme.
     let scheme = if encrypted { "https" } else { "http" };
     let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     let endpoint = match format!("{scheme}://{address}").parse() {

@@ -1,10 +1,10 @@
 /*!
 One look at a lock's queue, as etcd's own clients look: at the oldest entry and at those just before ours, never at all
-of them. What a look makes the servers send does not grow with the number of waiters.
+of them. The amount of data that the servers send for a look does not grow with the number of waiters.
 
-Keys-only listings say who is before whom, and in which mode. Values are read of the oldest keys, for what waiters are told,
-and of those entries alone on which [a decision](QueueView::unread) rests. Where keys of other locks come first, a look reads on
-behind them.
+Keys-only listings give the order of the entries and their modes. Values are read only of the oldest keys, for messages
+to waiters, and of those entries on which [a decision](QueueView::unread) depends. If keys of other locks come first, a
+look reads on behind them.
 */
 
 use etcd_client::{
@@ -21,37 +21,37 @@ use crate::clock::wall_millis;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::{Entry, Mode};
 
-/// How many entries one look names, unless there are more slots: a place in line beyond is not counted.
+/// Number of keys listed by one look, unless more slots need more; a place in line beyond that is not counted.
 const NAMED: i64 = 100;
-/// How many keys one page has while keys of other locks are skipped: more than one transaction can make, so that each page
-/// leads to another revision.
+/// Number of keys on one page while keys of other locks are skipped: more than one transaction can create, so that each
+/// page reaches another revision.
 const PAGE: i64 = 1000;
-/// How many such pages are read at most.
+/// Maximum number of such pages.
 const PAGES: usize = 20;
-/// How many slots' values one look reads together with the names; those of more slots take another request.
+/// Number of slots whose values one look reads together with the names; the values of more slots take another request.
 const FEW: u32 = 8;
-/// How many values are read by one request. etcd takes no more than 128 operations in a transaction, and an entry may have
-/// two keys.
+/// Number of entries whose values are read by one request. etcd accepts at most 128 operations in a transaction, and an
+/// entry may have two keys.
 const VALUES: usize = 60;
-/// How many runs around ours are looked for by one request; the innermost ones, where there are more.
+/// Maximum number of outer runs that one request looks for; if there are more, only the innermost ones.
 const OUTER: usize = 100;
-/// How many keys of one owner are read.
+/// Maximum number of keys read for one owner.
 const OWN_KEYS: i64 = 4;
-/// The revision of what is not made yet: everything is before it.
+/// The revision of an entry that does not exist yet: everything is before it.
 const NOT_YET: i64 = i64::MAX;
 
-/// What one look at the queue shows, all at one revision.
+/// The result of one look at the queue, all at one revision.
 #[derive(Debug)]
 pub(super) struct Look {
-    /// The revision of the cluster at that moment.
+    /// The revision of the cluster at the time of the look.
     pub revision: i64,
-    /// Our key; its value only where it has slots.
+    /// Our key; with its value only if the lock has slots.
     pub own: Option<KeyValue>,
     /// The oldest entry, with its value.
     pub first: Option<KeyValue>,
-    /// What is before ours, as far as it was seen.
+    /// The entries before ours, as far as they were seen.
     pub sight: QueueView,
-    /// How many keys there are below the prefix.
+    /// Number of keys below the prefix.
     pub count: u64,
     /// The keys of the entries before ours, without their values.
     before: Vec<KeyValue>,
@@ -63,25 +63,25 @@ struct Answers {
     own: Option<KeyValue>,
     /// The oldest keys, oldest first.
     oldest: Vec<KeyValue>,
-    /// Those not younger than ours, and whether there are more of them; none where they were not asked for.
+    /// The newest keys not newer than ours, and `true` if there are more of them; `None` if they were not requested.
     newest: Option<(Vec<KeyValue>, bool)>,
     count: u64,
-    /// What else was asked for.
+    /// The results of all other requested ranges.
     others: Vec<KeyValue>,
 }
 
-/// How many keys a look lists: of slots so many that one entry more than there are slots is among them, each with two keys,
-/// and next to those our own and what [`whole`] leaves out.
+/// Number of keys that a look lists. For slots, there is room for one entry more than there are slots, our own entry,
+/// and those that [`whole`] leaves out, each with two keys.
 fn listed(mode: Mode) -> i64 {
     NAMED.max(2 * (i64::from(mode.slots().unwrap_or_default()) + 3))
 }
 
-/// Reads our own key, the oldest ones, and, where it is known when ours was made, those just before it.
+/// Operations to read our own key, the oldest keys, and, if our key's create revision is known, those just before it.
 fn operations(prefix: &str, own: &str, created: Option<i64>, mode: Mode) -> Vec<TxnOp> {
     let oldest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     let values = mode.slots().filter(|_| created.is_some()).map_or(2, |slots| i64::from(slots.min(FEW)) + 1);
     let own_key = GetOptions::new();
-    // That a slot was entered stands in its value, also where the answer to that was lost.
+    // The value says which slot we have entered, even if the answer to that write was lost.
     let own_key = if mode.slots().is_some() { own_key } else { own_key.with_keys_only() };
     let mut operations =
         vec![TxnOp::get(own, Some(own_key)), TxnOp::get(prefix, Some(oldest_first.with_limit(values)))];
@@ -93,9 +93,9 @@ fn operations(prefix: &str, own: &str, created: Option<i64>, mode: Mode) -> Vec<
     operations
 }
 
-/// The ranges that were read by a transaction, in their order.
+/// The ranges that a transaction has read, in their order; `None` if the answer is malformed.
 fn gets(answer: &TxnResponse) -> Option<impl Iterator<Item = GetResponse> + use<>> {
-    // The library takes for granted that each of them is there.
+    // The library assumes that all responses are present.
     if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
         return None;
     }
@@ -106,8 +106,8 @@ fn gets(answer: &TxnResponse) -> Option<impl Iterator<Item = GetResponse> + use<
 }
 
 impl Answers {
-    /// Reads the answers to [`operations`], after those to anything else in the same transaction; `lists` says whether the
-    /// newest keys were asked for.
+    /// Reads the answers to [`operations`] and to any ranges after them in the same transaction; `lists` is `true` if
+    /// the newest keys were requested.
     fn read(answer: &TxnResponse, lists: bool) -> Option<Self> {
         let revision = answer.header()?.revision();
         let mut gets = gets(answer)?;
@@ -122,8 +122,8 @@ impl Answers {
     }
 }
 
-/// The `page` without the last revision in it, if there is `more`: some of what was made then may be on the next page, and
-/// an entry that is seen must not hide another one.
+/// The `page` without its last revision, if there is `more`: other keys created at that revision may be on the next
+/// page, and an entry that is seen must not hide another one.
 fn whole(mut page: Vec<KeyValue>, more: bool) -> Vec<KeyValue> {
     if let Some(last) = page.last().map(KeyValue::create_revision).filter(|_| more) {
         page.retain(|kv| kv.create_revision() != last);
@@ -131,7 +131,7 @@ fn whole(mut page: Vec<KeyValue>, more: bool) -> Vec<KeyValue> {
     page
 }
 
-/// What a dlock publishes in this key, which is its own; none where it is another's value.
+/// The value that dlock publishes in this key; `None` unless the key belongs to the owner in the value.
 fn published(kv: &KeyValue, prefix: &str) -> Option<Box<Published>> {
     let Holder::Dlock(published) = Holder::read(kv.value()) else { return None };
     let key = names::key(prefix, names::lease_of(&published.id), mode_of(kv, prefix)?);
@@ -139,29 +139,29 @@ fn published(kv: &KeyValue, prefix: &str) -> Option<Box<Published>> {
 }
 
 impl Look {
-    /// Whether nothing is before our key, which is there.
+    /// Returns `true` if our key exists and nothing is before it.
     pub(super) fn is_first(&self) -> bool {
         self.own.is_some() && self.sight.before.is_empty() && self.sight.rest == Rest::Nothing
     }
 
-    /// Whether nothing was before our key from the moment on at which it was made, as far as this look knows.
+    /// Returns `true` if nothing has been before our key since its creation, as far as this look can tell.
     pub(super) fn was_always_first(&self) -> bool {
         self.is_first() && self.own.as_ref().is_some_and(|own| own.create_revision() == self.revision)
     }
 
-    /// Whether our key is there and ends with this lease.
+    /// Returns `true` if our key exists and is bound to this lease.
     pub(super) fn is_bound_to(&self, lease: i64) -> bool {
         self.own.as_ref().is_some_and(|own| own.lease() == lease)
     }
 
-    /// Why the lock is not ours: `awaited` is the entry whose end we wait for. All others are before a contender that has
-    /// `just_joined`.
+    /// Describes why we do not hold the lock. `awaited` is the entry whose end we wait for. All other entries are
+    /// before a contender that has `just_joined`.
     pub(super) fn busy(&self, prefix: &str, awaited: Option<&Entry>, just_joined: bool) -> Busy {
         let position = self.sight.position(just_joined.then_some(self.count));
         Busy { holder: self.holder(prefix, awaited), beside: self.sight.beside(), position, now: wall_millis() }
     }
 
-    /// Who is in the way.
+    /// The holder, or the stray key that blocks the lock.
     pub(super) fn holder(&self, prefix: &str, awaited: Option<&Entry>) -> Holder {
         let stray = |kv: &&KeyValue| mode_of(kv, prefix).is_none();
         let awaited = awaited.and_then(|entry| self.before.iter().find(|kv| kv.key() == entry.name.as_bytes()));
@@ -194,18 +194,18 @@ impl<'a> Line<'a> {
         Self { cluster, prefix: names::prefix(claim), mode: claim.mode }
     }
 
-    /// Looks at the queue without an entry in it, as one that is not made yet; and returns what the outer run publishes
-    /// that holds the lock, of these `owners`.
+    /// Looks at the queue before our entry is made. Also returns the value published by the outer run that holds the
+    /// lock, if one of these `owners` does.
     pub(super) async fn glance(&mut self, owners: &[String]) -> Result<(Look, Option<Box<Published>>), Error> {
         let outer = |owner: &String| {
             let key = names::key(&self.prefix, names::lease_of(owner), Mode::Exclusive);
-            // All keys that are named after this lease: no other character of a name comes before the slash.
+            // The range of all keys named after this lease: hexadecimal digits sort after the slash, the dot before it.
             let end = format!("{key}/");
             TxnOp::get(key, Some(GetOptions::new().with_range(end).with_limit(OWN_KEYS)))
         };
         let outer: Vec<TxnOp> = owners.iter().rev().take(OUTER).map(outer).collect();
         let prefix = self.prefix.clone();
-        // To one that wants the whole lock, the oldest entry says all.
+        // For an exclusive contender, the oldest entry is enough.
         let lists = (self.mode != Mode::Exclusive).then_some(NOT_YET);
         let answers = self.ask(&prefix, lists, outer).await?;
         let is_held = |kv: &&KeyValue| !kv.key().ends_with(HOLD.as_bytes());
@@ -221,14 +221,14 @@ impl<'a> Line<'a> {
         Ok((look, outer))
     }
 
-    /// Puts `key` with `value` at the end, bound to `lease`, unless it is there already; and where the entry `holds`, its
-    /// second key, unless that one is there: then nothing is put. Who is before it is known only where that is nobody.
+    /// Appends `key` with `value`, bound to `lease`, and if the entry `holds`, its second key too. Puts nothing if one
+    /// of them exists. The result does not list the entries before ours; it only shows whether there are none.
     pub(super) async fn join(&mut self, key: &str, value: String, lease: i64, holds: bool) -> Result<Look, Fault> {
         let bound = || Some(PutOptions::new().with_lease(lease));
         let (mut put, mut absent) = (Vec::new(), vec![Compare::create_revision(key, CompareOp::Equal, 0)]);
         if holds {
             let hold = format!("{key}{HOLD}");
-            // One that is left of an earlier try has another place: we would wait for ourselves.
+            // A key left by an earlier attempt has another place: we would wait for ourselves.
             absent.push(Compare::create_revision(hold.as_str(), CompareOp::Equal, 0));
             put.push(TxnOp::put(hold, value.as_str(), bound()));
         }
@@ -240,14 +240,14 @@ impl<'a> Line<'a> {
         let Answers { revision, own, oldest, count, .. } = answers;
         let first = oldest.into_iter().next();
         let oldest = entries(first.as_slice(), &self.prefix).pop();
-        // At the revision of this very put there is no other key.
+        // No other entry is created at the revision of this put.
         let alone = answer.succeeded() && oldest.as_ref().is_some_and(|oldest| stem(&oldest.name) == key);
         let rest = if alone { Rest::Nothing } else { Rest::Unseen };
         let sight = QueueView { mode: self.mode, slot: None, before: Vec::new(), rest, first: oldest };
         Ok(Look { revision, own, first, sight, count, before: Vec::new() })
     }
 
-    /// Looks at the queue with `key` in it, which was made at the revision `created`.
+    /// Looks at the queue that contains `key`, created at the revision `created`.
     pub(super) async fn look(&mut self, key: &str, created: i64) -> Result<Look, Error> {
         let answers = self.ask(key, Some(created), Vec::new()).await?;
         let mut look = self.looked(answers, created, key).await?;
@@ -255,7 +255,7 @@ impl<'a> Line<'a> {
         Ok(look)
     }
 
-    /// What `answers` show to a contender whose key was made at the revision `created`.
+    /// Interprets `answers` for a contender whose key was created at the revision `created`.
     async fn looked(&mut self, answers: Answers, created: i64, key: &str) -> Result<Look, Error> {
         let first = self.first(&answers).await?;
         let Answers { revision, own, oldest, newest, count, .. } = answers;
@@ -277,15 +277,15 @@ impl<'a> Line<'a> {
         Ok(Look { revision, own, first, sight, count, before })
     }
 
-    /// Takes note in `sight` of what a key says of its entry.
+    /// Adds to `sight` the state that a key's value publishes about its entry.
     fn learn(&self, sight: &mut QueueView, kv: &KeyValue) {
         if let Some(said) = published(kv, &self.prefix) {
             sight.learn(kv.create_revision(), &String::from_utf8_lossy(kv.key()), &said);
         }
     }
 
-    /// Reads the values on which a decision rests: of entries that have gone meanwhile, or were made again, nothing is
-    /// learnt, and whoever watches them hears of that.
+    /// Reads the values on which a decision rests. An entry that has ended meanwhile, or was made again, yields
+    /// nothing, and the watch on it reports the change.
     async fn read_values(&mut self, sight: &mut QueueView) -> Result<(), Error> {
         for part in sight.unread().chunks(VALUES) {
             let keys = part.iter().flat_map(|entry| {
@@ -301,8 +301,8 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    /// The keys of `page` and of what follows it that are before ours, newest first, and whether there may be more: so many
-    /// entries as a decision takes, if there are so many.
+    /// The keys of `page` and of the pages after it that are before ours, newest first, and `true` if there may be
+    /// more: as many entries as a decision needs, if there are that many.
     async fn nearest(
         &mut self,
         page: Vec<KeyValue>,
@@ -324,7 +324,7 @@ impl<'a> Line<'a> {
         page.into_iter().filter(is_before).collect()
     }
 
-    /// The oldest entry, where the oldest key may be another lock's.
+    /// Finds the oldest entry, even if the oldest key belongs to another lock.
     async fn first(&mut self, answers: &Answers) -> Result<Option<KeyValue>, Error> {
         let oldest = match answers.oldest.first() {
             Some(oldest) if !is_entry(&self.prefix, oldest.key()) => oldest.create_revision(),
@@ -335,16 +335,16 @@ impl<'a> Line<'a> {
                 page.into_iter().filter(|kv| is_entry(&line.prefix, kv.key())).collect()
             })
             .await?;
-        // Of two that are one entry the contender's own key, which says that it is still there.
+        // Of the two keys of one entry, take the contender's own key, which shows that the contender still exists.
         let Some(first) = found.into_iter().min_by(|one, other| order(one).cmp(&order(other))) else { return Ok(None) };
         let (key, at) = (first.key().to_vec(), GetOptions::new().with_revision(answers.revision));
         let read = self.cluster.ask(|mut client| async move { client.get(key, Some(at)).await });
         Ok(read.await?.take_kvs().into_iter().next())
     }
 
-    /// What `wanted` finds in the pages in `order`, of keys made at `from` or on the far side of it, until that is `enough`
-    /// entries; and whether there are more pages. All pages are of one `revision`, so that nobody slips through between
-    /// them.
+    /// Reads pages of keys in `order`, from the create revision `from` on, until `wanted` has selected `enough`
+    /// entries. Returns the selected keys, and `true` if there are more pages. All pages are read at one `revision`, so
+    /// that no entry is missed between them.
     async fn read_on(
         &mut self,
         order: SortOrder,
@@ -378,7 +378,7 @@ impl<'a> Line<'a> {
         Err(errors::too_many_keys(&self.prefix))
     }
 
-    /// Asks for what [`operations`] name, and for more.
+    /// Sends [`operations`] and `more` in one transaction.
     async fn ask(&mut self, own: &str, created: Option<i64>, more: Vec<TxnOp>) -> Result<Answers, Error> {
         let mut all = operations(&self.prefix, own, created, self.mode);
         all.extend(more);

@@ -1,6 +1,6 @@
 /*!
-What latches and barriers at etcd have in common: keys that no lock has, because a control character follows the lock's name,
-which none contains.
+The common part of latches and barriers at etcd: their keys are no lock's, because a control character follows the
+lock's name, and no name contains one.
 */
 
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::backend::etcd::names::lease_of;
 use crate::backend::meeting::Meeting;
 use crate::clock::{Instant, before};
 
-/// How long the beginning of a watch may take.
+/// Time limit for opening a watch.
 const WATCHED: Duration = Duration::from_secs(2);
-/// The control character between a key and what is next to its lock.
+/// The control character between a lock's key and the name of a record beside it.
 pub(super) const BESIDE: char = '\u{1}';
 
 /// The name at the end of a key below `prefix`.
@@ -25,23 +25,23 @@ pub(super) fn name(prefix: &str, key: &[u8]) -> String {
     String::from_utf8_lossy(key.strip_prefix(prefix.as_bytes()).unwrap_or(key)).into_owned()
 }
 
-/// The way to the cluster, and who takes part.
+/// One participant of a latch or barrier, with its access to the cluster.
 pub(super) struct Visitor {
     pub cluster: Cluster,
-    /// Who takes part, and in what.
+    /// The participant and its latch or barrier.
     pub meeting: Meeting,
-    /// The beginning of all keys of the latch or barrier.
+    /// The prefix of all keys of the latch or barrier.
     pub place: String,
     /// Our lease.
     pub lease: i64,
     /// The revision of the last look.
     pub seen: i64,
-    /// What reports changes, and the connection that it came by: it says nothing more once that was given up.
+    /// The watch on changes, and the number of its connection, without which it reports nothing more.
     watch: Option<(WatchStream, u64)>,
 }
 
 impl Visitor {
-    /// One dlock at what is called `what` beside the lock of its key; not connected yet.
+    /// A participant of a latch or barrier; `what` names it in the keys beside the lock. Not connected yet.
     pub(super) fn new(cluster: Cluster, meeting: Meeting, what: &str) -> Self {
         let claim = Claim::like(&meeting);
         let place = format!("{}{BESIDE}{what}", claim.namespace.join('/', &claim.key));
@@ -49,21 +49,21 @@ impl Visitor {
         Self { cluster, meeting, place, lease, seen: 0, watch: None }
     }
 
-    /// Makes sure that our lease is there, and counts from now; it lasts for `length` at least.
+    /// Grants our lease, or restarts it if it exists; it lasts for at least the `length` of its grant.
     pub(super) async fn keep_lease(&mut self, length: Duration) -> Result<(), Error> {
-        // Whole seconds are all there is.
+        // etcd counts leases in whole seconds.
         let seconds = i64::try_from(length.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
         let (lease, options) = (self.lease, LeaseGrantOptions::new().with_id(self.lease));
         let asked = self.cluster.ask(|mut client| async move { client.lease_grant(seconds, Some(options)).await });
         match asked.await {
             Ok(granted) => self.cluster.same_lease(lease, granted.id()),
-            // It was granted before.
+            // The lease exists already.
             Err(Fault::LeaseKnown(_)) => self.extend().await.map(drop),
             Err(fault) => Err(fault.into()),
         }
     }
 
-    /// Extends our lease; false where there is none.
+    /// Extends our lease. Returns `false` if it does not exist.
     pub(super) async fn extend(&mut self) -> Result<bool, Error> {
         let lease = self.lease;
         match self.cluster.ask(|mut client| async move { client.lease_keep_alive(lease).await }).await {
@@ -73,7 +73,7 @@ impl Visitor {
         }
     }
 
-    /// Ends a lease, with all that is bound to it.
+    /// Revokes a lease, which deletes all keys bound to it.
     pub(super) async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
         match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
             Ok(_) | Err(Fault::NoLease(_)) => Ok(()),
@@ -81,11 +81,11 @@ impl Visitor {
         }
     }
 
-    /// What these operations read, all at one revision: the keys of each, and how many there are.
+    /// Reads all ranges at one revision. Returns the keys of each, and the number of keys in the range.
     pub(super) async fn read(&mut self, operations: Vec<TxnOp>) -> Result<Vec<(Vec<KeyValue>, i64)>, Error> {
         let transaction = Txn::new().and_then(operations);
         let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
-        // The library takes for granted that each of them is there.
+        // The library assumes that all responses are present.
         if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
             return Err(self.cluster.malformed());
         }
@@ -97,14 +97,14 @@ impl Visitor {
         Ok(read.collect())
     }
 
-    /// Does all of `operations` if all of `unchanged` holds; says whether it did.
+    /// Carries out all `operations` if all of `unchanged` holds. Returns `true` if it did.
     pub(super) async fn commit(&mut self, unchanged: Vec<Compare>, operations: Vec<TxnOp>) -> Result<bool, Error> {
         let transaction = Txn::new().when(unchanged).and_then(operations);
         let answer = self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await?;
         Ok(answer.succeeded())
     }
 
-    /// Resolves when one of our keys was changed after the last look, and after `at_most`.
+    /// Resolves when one of the keys was changed after the last look, or after `at_most` at the latest.
     pub(super) async fn changed(&mut self, at_most: Duration) -> Result<(), Error> {
         let link = self.cluster.links();
         let known = self.watch.take().filter(|(_, of)| *of == link);
@@ -126,7 +126,7 @@ impl Visitor {
                 Ok(Ok(Some(message))) if message.events().is_empty() && !message.canceled() => works = true,
                 Err(_) => break,
                 Ok(Ok(Some(message))) if !message.canceled() => break,
-                // Compacted, or the member is gone: a look tells what is true.
+                // Compacted, or the member is gone: a look shows the current state.
                 Ok(_) => {
                     self.cluster.drop_link();
                     return if works { Ok(()) } else { Err(errors::no_watch()) };

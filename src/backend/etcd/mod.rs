@@ -1,14 +1,14 @@
 /*!
-etcd: the keys below `NS/KEY/`, one for each contender, named after its lease. The one with the lowest create
-revision holds the lock and each other one watches the one before it, as Go's `concurrency.Mutex`, `etcdctl lock` and
-the server's own lock service do it. Contenders that share the lock say so in their keys' names, see [`names`], and those
-other clients wait for each of them; who of them holds the lock together is decided in [`standing`].
+etcd: the keys below `NS/KEY/`, one for each contender, named after its lease. The one with the lowest create revision
+holds the lock and each other one watches the one before it, as with Go's `concurrency.Mutex`, `etcdctl lock` and the
+server's own lock service. Contenders that share the lock say so in their keys' names, see [`names`], and those other
+clients wait for each of them; [`standing`] decides which of them hold the lock together.
 
-While it holds the lock, a dlock watches its own key too, so that it hears at once when the key is taken away.
+While it holds the lock, a dlock also watches its own key, so that it learns at once if the key is removed.
 
 This is that recipe on keys, leases and watches, not the server's lock service, which in some versions grants a lock
-whose lease has ended. What ownership rests on is always a linearizable read that shows our own key in first place, or
-behind none but those that it shares the lock with.
+whose lease has ended. Ownership always rests on a linearizable read that shows our own key in first place, or behind
+only those with which it shares the lock.
 */
 
 mod adopt;
@@ -64,11 +64,11 @@ use crate::key::Namespace;
 use crate::lock::admission::{Mode, Place, Watch};
 use crate::lock::news::news_every;
 
-/// How often one attempt begins anew because what it made was taken away.
+/// Maximum number of times that one attempt starts over because its lease or key was removed.
 const JOINS: usize = 4;
-/// How long an attempt that does not wait goes on at most for an entry before it to enter, and for which part of the lease.
+/// Maximum time that an attempt that does not wait gives entries before it to enter; at most a sixth of the lease.
 const ENTERING: Duration = Duration::from_millis(500);
-/// How long the first renewal waits for the server's version at most, and for which part of the lease.
+/// Maximum time that the first renewal waits for the server's version; at most this fraction of the lease (1/20).
 const VERSION: Duration = Duration::from_millis(200);
 const VERSION_SHARE: u32 = 20;
 
@@ -86,7 +86,7 @@ impl EtcdService {
         Self { location, tls }
     }
 
-    /// One dlock at what is called `what` beside the lock of its key; not connected yet.
+    /// A participant of a latch or barrier; `what` names it in the keys beside the lock. Not connected yet.
     fn visitor(&self, meeting: Meeting, what: &str) -> Visitor {
         let keys = names::namespace(&Claim::like(&meeting));
         Visitor::new(Cluster::new(self.location.clone(), self.tls.clone(), keys), meeting, what)
@@ -119,7 +119,7 @@ impl Service for EtcdService {
 }
 
 impl EtcdContender {
-    /// Looks at the queue with our key in it; also says whether that was put there only now.
+    /// Looks at the queue with our key in it. Also returns `true` if the key was only put there now.
     async fn look_in_queue(&mut self) -> Result<(Look, bool), Error> {
         let mut just_joined = false;
         for _ in 0..JOINS {
@@ -137,23 +137,23 @@ impl EtcdContender {
                             return Ok((look, just_joined));
                         }
                         if look.own.is_none() {
-                            // The second key of an earlier try is in the way.
+                            // The second key of an earlier attempt is in the way.
                             self.end_hold(&key, Used::No).await?;
                         }
                     }
-                    // It ended between the two requests: once more from the beginning.
+                    // The lease ended between the two requests: start over.
                     Err(Fault::NoLease(_)) => self.session = None,
                     Err(fault) => return Err(fault.into()),
                 }
                 continue;
             };
-            // A look alone is no write, and all that is needed once the key is there.
+            // Once the key exists, a look without a write is enough.
             let look = line.look(&key, created).await?;
             if look.own.as_ref().map(KeyValue::create_revision) == Some(created) {
                 if look.is_bound_to(lease) {
                     return Ok((look, just_joined));
                 }
-                // Overwritten: it would stay when we are gone.
+                // Overwritten: it would not end with our lease.
                 self.withdraw(Used::No).await?;
                 continue;
             }
@@ -162,7 +162,7 @@ impl EtcdContender {
         Err(errors::too_short_lived(&self.claim.key))
     }
 
-    /// What `look` means for us, whose key is in the queue; none where that has gone again while we entered.
+    /// Interprets `look` for our key, which is in the queue; `None` if the key has disappeared while we entered.
     async fn judge(&mut self, look: &Look, just_joined: bool) -> Result<Option<Attempt>, Error> {
         let (Some(session), Some(own)) = (&mut self.session, &look.own) else { return Err(self.cluster.malformed()) };
         let Some(ttl) = session.ttl else { return Err(self.cluster.malformed()) };
@@ -170,7 +170,7 @@ impl EtcdContender {
             return Err(self.cluster.malformed());
         }
         let slot = match look.sight.place() {
-            // Nobody comes before us any more.
+            // No entry can come before ours any more.
             _ if session.token.is_some() && self.claim.mode != Mode::Exclusive => session.slot,
             Place::Enters { slot } => slot,
             Place::Behind { watch, .. } => {
@@ -207,12 +207,12 @@ impl EtcdContender {
         Ok(Some(Attempt::Held(Grant { token, slot, lease: Lease::until(sent, ttl) })))
     }
 
-    /// Enters the lock, in this slot if it has slots, and returns the token; none where our key is gone.
+    /// Enters the lock, in this slot if it has slots, and returns the token; `None` if our key is gone.
     async fn enter(&mut self, look: &Look, slot: Option<u32>) -> Result<Option<u64>, Error> {
         let revision = match slot {
-            // Said already, by a request whose answer was lost.
+            // Recorded already, by a request whose answer was lost.
             Some(_) if look.sight.slot == slot => look.own.as_ref().map_or(0, KeyValue::mod_revision),
-            // The next one enters only when we have said so: no two have the same slot, and tokens rise.
+            // The next contender enters only after this write: no two have the same slot, and tokens increase.
             Some(_) => match self.say_entered(None, slot).await? {
                 Some(revision) => revision,
                 None => return Ok(None),
@@ -220,7 +220,7 @@ impl EtcdContender {
             None => look.revision,
         };
         let token = backend::token(revision).ok_or_else(|| self.cluster.no_token(revision))?;
-        // Readers far behind us do not see what is before us, and wait for this.
+        // Readers far behind us do not see the entries before ours, and wait for this write.
         let is_unclear = self.claim.mode == Mode::Shared && !look.was_always_first();
         if is_unclear && self.say_entered(Some(token), None).await?.is_none() {
             return Ok(None);
@@ -228,21 +228,21 @@ impl EtcdContender {
         Ok(Some(token))
     }
 
-    /// The answer where others have the lock in another number of `slots`.
+    /// The answer if others use the lock with another number of `slots`.
     fn other_slots(&self, look: &Look, slots: u32) -> Attempt {
         let is_first = look.sight.first.as_ref().is_some_and(|first| first.mode.slots() == Some(slots));
         let holder = if is_first { look.holder(&prefix(&self.claim), None) } else { Holder::Unknown };
         Attempt::OtherSlots(OtherSlots { slots, holder, now: wall_millis() })
     }
 
-    /// The answer to an attempt before anything is made for it: a run around this one has the lock, it is in use with
-    /// another number of slots, or the attempt `passes` and would not get it at once. None if it may go on.
+    /// The answer to an attempt before it writes anything: an outer run holds the lock, the lock is in use with another
+    /// number of slots, or the attempt `passes` and would not get the lock at once. `None` if the attempt may go on.
     async fn glance(&mut self, passes: bool) -> Result<Option<Attempt>, Error> {
         let (look, outer) = Line::of(&self.claim, &mut self.cluster).glance(&self.claim.outer).await?;
         if let Some(outer) = outer {
             return Ok(Some(Attempt::Outer(outer)));
         }
-        // None of them can get it while it waits for us.
+        // No outer run can acquire the lock while it waits for us.
         self.ignore_outer();
         if let Place::OtherSlots(slots) = look.sight.place() {
             return Ok(Some(self.other_slots(&look, slots)));
@@ -254,8 +254,8 @@ impl EtcdContender {
         Ok(Some(Attempt::Busy(Busy { position: None, ..busy })))
     }
 
-    /// Looks at the queue with our key in it, and enters the lock where that may be. Also says whether nothing but entries
-    /// that are about to enter keeps us out.
+    /// Looks at the queue with our key in it, and enters the lock if possible. Also returns `true` if only entries that
+    /// are about to enter keep us out.
     async fn stand(&mut self) -> Result<(Attempt, bool), Error> {
         for _ in 0..JOINS {
             let (look, just_joined) = self.look_in_queue().await?;
@@ -287,7 +287,7 @@ impl Contender for EtcdContender {
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let is_new = self.session.is_none();
-        // Inside of another run it is first looked whether that has the lock.
+        // Inside another run, first check whether that run holds the lock.
         if is_new
             && self.claim.outer.is_empty()
             && let Some(done) = self.done().await?
@@ -337,7 +337,7 @@ impl Contender for EtcdContender {
     async fn renew(&mut self) -> Result<Renewal, Error> {
         let Some(session) = &mut self.session else { return Err(errors::nothing_to_renew()) };
         let Some(ttl) = session.ttl else { return Err(errors::nothing_to_renew()) };
-        // Where members were compared, it is known already.
+        // Known already if there was a choice of members.
         let known = self.cluster.version().map(str::to_owned);
         let timeout = (!self.inspected && known.is_none()).then(|| VERSION.min(ttl / VERSION_SHARE));
         let stop = names::stop(&self.claim.namespace.prefix('/'), session.lease);

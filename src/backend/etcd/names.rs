@@ -1,13 +1,13 @@
 /*!
-How a lock is spelled in etcd: what its keys are called, and what others' keys say.
+The names of a lock in etcd: our keys, and the meaning of other clients' keys.
 
-A lock's keys are `NS/KEY/<lease id>`, one for each contender, the id in hexadecimal as etcd's own clients write it. That is
-a contender for the whole lock; another one appends the name of its mode: `<lease id>.shared`, `<lease id>.slots5`. Whatever
-else is there counts as a contender for the whole lock, so that it is waited for.
+A lock's keys are `NS/KEY/<lease id>`, one for each contender, with the id in hexadecimal as etcd's own clients write
+it. Such a contender is exclusive; others append the name of their mode: `<lease id>.shared`, `<lease id>.slots5`. Any
+other key there counts as an exclusive contender, so that it is waited for.
 
-A contender with a minimum hold has a second key, [`HOLD`] appended, made at the same revision: both are one entry, which
-ends with the last of them. A key with one more `/` belongs to another lock, whose namespace begins with this lock's name
-(`dlock` and `dlock/a`): it is no entry of this queue.
+A contender with a minimum hold has a second key, [`HOLD`] appended, created at the same revision: both are one entry,
+which ends with the last of them. A key with one more `/` belongs to another lock, whose namespace begins with this
+lock's name (`dlock` and `dlock/a`): it is no entry of this queue.
 */
 
 use etcd_client::KeyValue;
@@ -16,9 +16,9 @@ use crate::backend::Claim;
 use crate::lock::admission::{Entry, Mode};
 use crate::lock::period::Period;
 
-/// What is appended to a contender's key for the one that stays for its minimum hold.
+/// The suffix of the second key of a contender, which stays for its minimum hold.
 pub(super) const HOLD: &str = ".hold";
-/// What stands between a lock's name and the length of the periods of which its key says when a command has succeeded.
+/// The separator between a lock's name and the period length in the key that records the last success.
 const ONCE: &str = "\u{1}once:";
 
 /// The prefix of every key of the lock.
@@ -26,33 +26,33 @@ pub(super) fn prefix(claim: &Claim) -> String {
     prefix_of(&claim.namespace.join('/', &claim.key))
 }
 
-/// The prefix of every key of the lock that is spelled like this with its namespace.
+/// The prefix of every key of `lock`, which is spelled with its namespace.
 pub(super) fn prefix_of(lock: &str) -> String {
     format!("{lock}/")
 }
 
-/// The key in which the last period of this length is recorded in which a command has succeeded. No key of a user has a control
+/// The key that records the last period of this length in which a command has succeeded. No key of a user has a control
 /// character.
 pub(super) fn record(claim: &Claim, period: Period) -> String {
     format!("{}{}", records(&claim.namespace.join('/', &claim.key)), period.length)
 }
 
-/// How such keys begin of the lock that is spelled like this with its namespace.
+/// The prefix of these records for `lock`, which is spelled with its namespace.
 pub(super) fn records(lock: &str) -> String {
     format!("{lock}{ONCE}")
 }
 
-/// The lock of such a key, as it is spelled with its namespace; none where it is another key.
+/// The lock that such a record belongs to, spelled with its namespace; `None` for any other key.
 pub(super) fn recorded(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key).ok()?.split_once(ONCE).map(|(lock, _)| lock)
 }
 
-/// The key with the trace of the last break of the lock that is spelled like this with its namespace.
+/// The key with the trace of the last break of `lock`, which is spelled with its namespace.
 pub(super) fn broken(lock: &str) -> String {
     format!("{lock}\u{1}broken")
 }
 
-/// What the keys of all locks of the claim's namespace begin with; without a namespace, those of its own lock.
+/// The key prefix of all locks in the claim's namespace; without a namespace, that of its own lock.
 pub(super) fn namespace(claim: &Claim) -> String {
     let own = prefix(claim);
     match own.strip_suffix(&format!("{}/", claim.key.encoded())) {
@@ -61,23 +61,23 @@ pub(super) fn namespace(claim: &Claim) -> String {
     }
 }
 
-/// The key with the request to stop that was made to the holder with this lease, in the namespace whose keys begin with
-/// `namespace`. It is not below the lock, where it would be in the queue.
+/// The key with the request to stop for the holder with this lease, in the namespace whose keys begin with `namespace`.
+/// It is not below the lock, where it would be in the queue.
 pub(super) fn stop(namespace: &str, lease: i64) -> String {
     format!("{namespace}\u{1}stop/{lease:x}")
 }
 
-/// The lease of the owner with this id.
+/// The lease id derived from this owner id.
 pub(super) fn lease_of(owner: &str) -> i64 {
     lease(owner.get(..16))
 }
 
-/// The lease for the minimum hold of the owner with this id.
+/// The id of the lease for the minimum hold, derived from this owner id.
 pub(super) fn hold_lease_of(owner: &str) -> i64 {
     lease(owner.get(16..))
 }
 
-/// The lease with this number, positive, and never 0, which means "choose one".
+/// The lease id from these hexadecimal digits: positive, and never 0, which would let the server choose one.
 fn lease(digits: Option<&str>) -> i64 {
     let number = u64::from_str_radix(digits.unwrap_or_default(), 16).unwrap_or_default() >> 1;
     i64::try_from(number).unwrap_or_default().max(1)
@@ -91,18 +91,18 @@ pub(super) fn key(prefix: &str, lease: i64, mode: Mode) -> String {
     }
 }
 
-/// What both keys of one contender have in common.
+/// The part that both keys of one contender have in common.
 pub(super) fn stem(key: &str) -> &str {
     key.strip_suffix(HOLD).unwrap_or(key)
 }
 
-/// Whether a key is an entry of the queue with this prefix, and not another lock's.
+/// Returns `true` if a key is an entry of the queue with this prefix, and not another lock's.
 pub(super) fn is_entry(prefix: &str, key: &[u8]) -> bool {
     key.strip_prefix(prefix.as_bytes()).is_some_and(|name| !name.contains(&b'/'))
 }
 
-/// The mode of a contender, by its key; none where no client of the lock makes such a key: one that is named after a lease
-/// and ends with it.
+/// The mode of a contender, by its key; `None` if no client of the lock creates such a key: clients name a key after a
+/// lease, and bind it to one.
 pub(super) fn mode_of(kv: &KeyValue, prefix: &str) -> Option<Mode> {
     let name = stem(std::str::from_utf8(kv.key()).ok()?.strip_prefix(prefix)?);
     let (lease, mode) = match name.split_once('.') {
@@ -113,14 +113,14 @@ pub(super) fn mode_of(kv: &KeyValue, prefix: &str) -> Option<Mode> {
     (kv.lease() != 0 && is_lease).then_some(mode)
 }
 
-/// The order of the queue. No two entries are made at the same revision, unless on purpose; then the name decides,
+/// The order of the queue. No two entries are created at the same revision, unless on purpose; then the name decides,
 /// for all clients alike.
 pub(super) fn order(kv: &KeyValue) -> (i64, &[u8]) {
     (kv.create_revision(), kv.key())
 }
 
-/// The entries whose keys these are, newest first. Each is called by the last of its keys in that order; its slot is not
-/// known from a key.
+/// The entries of these keys, newest first. Each entry has the name that sorts last among its keys. Its slot is
+/// unknown, as a key does not show it.
 pub(super) fn entries(keys: &[KeyValue], prefix: &str) -> Vec<Entry> {
     let entry = |kv: &KeyValue| Entry {
         order: kv.create_revision(),
@@ -175,7 +175,7 @@ mod tests {
             ("6f.shared.hold", 7, Some(Mode::Shared)),
             ("6f.slots5", 7, Some(slots(5))),
             ("6f.slots5.hold", 7, Some(slots(5))),
-            // It would never end.
+            // A key without a lease would never end.
             ("6f", 0, None),
             ("6f.shared", 0, None),
             ("6f.exclusive", 7, None),
@@ -213,7 +213,7 @@ mod tests {
         }
         let owner = "0123456789abcdefffffffffffffffff";
         assert_eq!((lease_of(owner), hold_lease_of(owner)), (0x0123_4567_89ab_cdef >> 1, i64::MAX));
-        // What is not an owner's id has a lease of its own all the same: 0 would be one that the server chooses.
+        // A malformed owner id yields a valid lease id too: with 0, the server would choose one.
         for id in ["", "0000000000000000", "x", "é"] {
             assert_eq!((lease_of(id), hold_lease_of(id)), (1, 1), "{id:?}");
         }

@@ -1,8 +1,8 @@
 /*!
-The last period in which a command has succeeded (`--once-per`): a key of its own, `NS/KEY` with a control character, `once:`
-and the length of the periods in milliseconds appended, which is outside of the lock's queue. It counts for two periods, and ends with a lease of 30 days at least.
+The last period in which a command has succeeded (`--once-per`): a separate key, `NS/KEY` with a control character,
+`once:` and the length of the periods in milliseconds. It counts for two periods, and has a lease of at least 30 days.
 
-etcd does not tell its time, so that the period is the one that it is by the clock of the host that asks.
+etcd does not report its time, so the period is that of the asking host's clock.
 */
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
@@ -17,7 +17,7 @@ use crate::holder::done::Done;
 use crate::lock::period::Period;
 
 impl EtcdContender {
-    /// Who has succeeded in the claim's period already; none where nobody has, or the claim has no period.
+    /// The recorded success in the claim's period; `None` if there is none, or if the claim has no period.
     pub(super) async fn done(&mut self) -> Result<Option<Box<Done>>, Error> {
         let Some(once) = self.claim.once_per else { return Ok(None) };
         let (period, key) = (once.period(), record(&self.claim, once.period()));
@@ -27,8 +27,8 @@ impl EtcdContender {
         Ok(done.filter(counts).map(Box::new))
     }
 
-    /// Takes our key away and records in the same transaction that its command has succeeded, where that is to be recorded.
-    /// Says whether that was done: otherwise our key is still to be taken away.
+    /// Deletes our key and records the success of its command in the same transaction, if it is to be recorded. If this
+    /// returns `false`, our key has still to be deleted.
     pub(super) async fn free_with_record(&mut self, used: Used) -> Result<bool, Error> {
         let Some(once) = self.claim.once_per.filter(|_| used == Used::Success) else { return Ok(false) };
         let own = self.session.as_ref().and_then(|session| Some((session.key.clone(), session.created?)));
@@ -53,7 +53,7 @@ impl EtcdContender {
         let freed = self.cluster.ask(|mut client| async move { client.txn(free).await }).await;
         match freed {
             Ok(answer) if answer.succeeded() => Ok(true),
-            // Our key is gone, perhaps by an earlier request whose answer was lost: the lease has nothing to keep.
+            // Our key is gone, perhaps by an earlier request whose answer was lost: nothing is bound to the new lease.
             Ok(_) => {
                 let _ = self.revoke(lease).await;
                 Ok(false)

@@ -1,5 +1,5 @@
 /*!
-What dlock has at the cluster, a lease and a key: keeping them, and hearing at once when another client touches them.
+A dlock's own lease and key at the cluster: keeps them, and notices at once if another client changes them.
 */
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::clock::{Instant, before};
 
-/// What became of an attempt to extend our lease.
+/// The result of an attempt to extend our lease.
 pub(super) enum Extended {
     /// There is no such lease.
     NoLease,
@@ -20,17 +20,17 @@ pub(super) enum Extended {
         sent: Instant,
         /// Our key afterwards, without its value.
         own: Option<KeyValue>,
-        /// The request to stop that was made to us.
+        /// The request to stop that was sent to us, unparsed.
         asked: Option<Vec<u8>>,
         /// The revision of the cluster at which the key was read.
         revision: i64,
-        /// The server's version, where it was asked for and told in time.
+        /// The server's version, if it was requested and arrived in time.
         version: Option<String>,
     },
 }
 
-/// Extends `lease`, and reads `key`, and `stop` if there is one: the lease alone proves nothing of the key, which anybody may delete. Where there
-/// is `timeout`, the server is asked for its version too, and waited for so long.
+/// Extends `lease`, and reads `key`, and `stop` if given: the lease alone proves nothing about the key, which anybody
+/// may delete. With a `timeout`, also asks the server for its version, and waits at most that long for it.
 pub(super) async fn extend(
     cluster: &mut Cluster,
     lease: i64,
@@ -54,7 +54,7 @@ pub(super) async fn extend(
         let (extended, version) = tokio::join!(extended, version(teller, sent, timeout));
         extended.map(|((keeper, _), read, heard)| (keeper.id(), read, heard, version))
     });
-    // Too large to be a part of every future that waits for it.
+    // Boxed, as it is too large to be part of every future that awaits it.
     match Box::pin(asked).await {
         Ok((answered, mut read, heard, version)) => {
             cluster.same_lease(lease, answered)?;
@@ -68,29 +68,29 @@ pub(super) async fn extend(
     }
 }
 
-/// A server that does not tell is none the worse for it.
+/// The server's version; `None` without a `timeout`, or if no answer arrives in time, which is not an error.
 async fn version(mut client: Client, sent: Instant, timeout: Option<Duration>) -> Option<String> {
     let status = before(sent + timeout?, client.status()).await.ok()?.ok()?;
     Some(status.version().to_owned())
 }
 
-/// A watch on our own key.
+/// A watch on one of our own keys.
 pub(super) struct OwnWatch {
-    /// The connection that it came by: a watch says nothing more once its connection was given up.
+    /// The number of its connection: a watch reports nothing more once its connection was dropped.
     pub link: u64,
     stream: WatchStream,
 }
 
 impl OwnWatch {
-    /// Watches `key` for everything that happens to it after `revision`.
+    /// Watches `key` for all changes after `revision`.
     pub(super) async fn open(cluster: &Cluster, key: &str, revision: i64) -> Option<Self> {
         let options = WatchOptions::new().with_start_revision(revision + 1);
-        // Nothing depends on the answer, so a member that owes it is not given up for that.
+        // Nothing depends on the answer, so the connection is kept if none arrives.
         let stream = cluster.client()?.watch(key, Some(options)).await.ok()?;
         Some(Self { link: cluster.links(), stream })
     }
 
-    /// Resolves when something has happened to the key; false when the watch has ended.
+    /// Waits for a change of the key. Returns `false` if the watch has ended.
     pub(super) async fn event(&mut self) -> bool {
         loop {
             match self.stream.message().await {

@@ -1,6 +1,6 @@
 /*!
-Finding out whether an etcd cluster keeps its promises: each member is asked for its state, and the cluster for a lease of the length
-that runs ask for, which is given back at once.
+Checks whether an etcd cluster keeps its promises: asks each member for its state, and the cluster for a lease of the
+length that runs ask for, which is given back at once.
 */
 
 use std::time::Duration;
@@ -30,18 +30,18 @@ pub(super) struct EtcdProbes {
 struct Member {
     address: Address,
     cluster: Cluster,
-    /// What it said of itself.
+    /// The state that it reported.
     state: Option<State>,
 }
 
-/// What a member says of itself.
+/// The state that a member reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     version: String,
-    /// Whether it knows who leads the cluster.
+    /// It knows the leader of the cluster.
     has_leader: bool,
     is_learner: bool,
-    /// Alarms, and other trouble.
+    /// Alarms and other errors.
     errors: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// What the member is worth.
+    /// The findings about the member.
     fn findings(&self) -> Vec<Finding> {
         vec![self.release(), self.standing()]
     }
@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-/// What a cluster is worth with so many members that vote.
+/// The finding about the number of voting members.
 fn size(voters: usize) -> Finding {
     match voters {
         1 => Finding::warn("cluster", "only one member: if it is down, no lock can be taken or renewed", "run three"),
@@ -106,7 +106,7 @@ fn size(voters: usize) -> Finding {
     }
 }
 
-/// What a lease is worth that was granted where `wanted` was asked for, both in seconds.
+/// The finding about a lease of `granted` seconds where `wanted` were requested.
 fn lease(granted: i64, wanted: i64) -> Finding {
     if granted == wanted {
         return Finding::ok("lease", format!("{granted}s as asked for"));
@@ -128,8 +128,8 @@ impl Member {
         bounded(&address.to_string(), asked).await
     }
 
-    /// Why it answers nobody without a user; its state it tells everybody. What this user may do is another question: a client
-    /// certificate may say who that is.
+    /// The error if the member refuses requests without a user; it reports its state to everybody. The rights of the
+    /// user are another question: a client certificate may name one.
     async fn refusal(&mut self) -> Option<Error> {
         let options = GetOptions::new().with_serializable().with_keys_only();
         let asked = Box::pin(self.ask(|mut client| async move { client.get("a", Some(options)).await })).await;
@@ -146,7 +146,7 @@ impl Member {
         }
         let state = match Box::pin(self.ask(|mut client| async move { client.status().await })).await {
             Ok(status) => Ok(State::of(&status)),
-            // It answers, and waits for the others itself.
+            // The member answers, but itself waits for a leader.
             Err(error) if error.to_string().contains("no leader") => Ok(State::default()),
             Err(error) => Err(error),
         };
@@ -168,7 +168,7 @@ impl Member {
 }
 
 impl EtcdProbes {
-    /// Asks the members at `location`; not connected yet.
+    /// Probes for the members at `location`; not connected yet.
     pub(super) fn new(location: &Location, tls: Option<Tls>, wish: &Wish) -> Self {
         let keys = wish.namespace.prefix('/');
         let member = |address: &Address| {
@@ -184,7 +184,7 @@ impl EtcdProbes {
         }
     }
 
-    /// How many members the cluster has, and what lease it grants, by the first that can tell.
+    /// The findings about the cluster's size and the lease that it grants, from the first member that can tell.
     async fn of_the_cluster(&mut self) -> Vec<Finding> {
         let serves = |state: &State| state.has_leader && !state.is_learner;
         let Some(member) = self.members.iter_mut().find(|member| member.state.as_ref().is_some_and(serves)) else {
@@ -229,7 +229,7 @@ impl Probes for EtcdProbes {
             let address = member.address.clone();
             findings.into_iter().map(move |finding| finding.at(&address))
         };
-        // A member that is cut off is left alone where another one serves; alarms are the cluster's.
+        // A member that is cut off is tolerated if another one serves; alarms concern the whole cluster.
         let borne = |finding: Finding| {
             let is_cut_off = finding.text.ends_with("no leader");
             if is_one_fit && is_cut_off { finding.borne() } else { finding }

@@ -1,5 +1,5 @@
 /*!
-A lease and a key at the cluster for one claim: made, kept alive during the wait, published, and taken away.
+The lease and key of one claim: creates them, keeps them alive during the wait, and removes them; publishes the holder.
 */
 
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::backend::etcd::own::{self, Extended};
 use crate::backend::{Claim, Error, ErrorKind, Released, Used};
 use crate::clock::{Instant, before, wall_millis};
 
-/// A length of time as etcd has it: whole seconds are all there is, so rather longer than asked.
+/// A duration in whole seconds, etcd's unit, rounded up.
 pub(super) fn seconds(length: Duration) -> i64 {
     i64::try_from(length.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-/// What is published; the token and the slot are known only once the lock is ours.
+/// The value to publish; the token and the slot are known only once we hold the lock.
 pub(super) fn value(claim: &Claim, token: Option<u64>, slot: Option<u32>, since: u64) -> String {
     let until = || since.saturating_add(u64::try_from(claim.min_hold.as_millis()).unwrap_or(u64::MAX));
     let until = if claim.min_hold.is_zero() { None } else { Some(until()) };
     claim.text(Known { token, slot, since: Some(since), until })
 }
 
-/// Puts `value` into the key that was made at the revision `created`, if that is still there: it keeps its place. Always
-/// with a lease: a value without one would never go away.
+/// Puts `value` into the key created at the revision `created`, if that still exists, so that it keeps its place.
+/// Always with a lease: a key without one would never expire.
 fn put_again(key: &str, created: i64, value: String, lease: i64) -> Txn {
     let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
     let unchanged = Compare::create_revision(key, CompareOp::Equal, created);
@@ -37,7 +37,7 @@ fn put_again(key: &str, created: i64, value: String, lease: i64) -> Txn {
 }
 
 impl Session {
-    /// What `claim` is to have at the cluster; nothing is there yet, as far as is known.
+    /// The initial state of `claim` at the cluster: as far as known, it has nothing there yet.
     pub(super) fn new(claim: &Claim) -> Self {
         let lease = lease_of(claim.owner.as_str());
         Self {
@@ -60,14 +60,14 @@ impl Session {
 }
 
 impl EtcdContender {
-    /// Makes sure that there is a lease, and that it has been extended lately.
+    /// Ensures that there is a lease, and that it has been extended lately.
     pub(super) async fn keep_session(&mut self) -> Result<(), Error> {
         let claim = &self.claim;
         let session = self.session.get_or_insert_with(|| Session::new(claim));
         let lease = session.lease;
         let Some(ttl) = session.ttl else { return self.grant_lease(lease).await };
         let sent = Instant::now();
-        // A lock that is ours already is asked for again only where too little is left of its lease.
+        // A lock that we hold already is requested again only if too little of its lease is left.
         if session.token.is_none() && sent < session.sent + ttl / SIGNS_OF_LIFE {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl EtcdContender {
                 }
                 Ok(())
             }
-            // Our place in the queue went with it: this is a new beginning.
+            // Our place in the queue ended with the lease: start over.
             Err(Fault::NoLease(_)) => {
                 self.session = None;
                 Box::pin(self.keep_session()).await
@@ -99,7 +99,7 @@ impl EtcdContender {
                 self.cluster.same_lease(lease, granted.id())?;
                 (sent, granted.ttl())
             }
-            // An earlier request was done, and its answer was lost.
+            // An earlier request was carried out, and its answer was lost.
             Err(Fault::LeaseKnown(_)) => {
                 let sent = Instant::now();
                 let asked = self.cluster.ask(|mut client| async move {
@@ -120,8 +120,8 @@ impl EtcdContender {
         Ok(())
     }
 
-    /// Lets our place stay taken for the claim's minimum hold from now on, whatever becomes of our own key. The second key
-    /// keeps its create revision, and with it the place.
+    /// Keeps our place for the claim's minimum hold from now on, whatever happens to our own key. The second key keeps
+    /// its create revision, and with it the place.
     pub(super) async fn hold_on(&mut self) -> Result<(), Error> {
         let Some(session) = self.session.as_ref().filter(|session| !session.holds) else { return Ok(()) };
         let (true, Some(created), Some(token)) = (!self.claim.min_hold.is_zero(), session.created, session.token)
@@ -132,7 +132,7 @@ impl EtcdContender {
         let (seconds, options) = (seconds(self.claim.min_hold), LeaseGrantOptions::new().with_id(lease));
         match self.cluster.ask(|mut client| async move { client.lease_grant(seconds, Some(options)).await }).await {
             Ok(granted) => self.cluster.same_lease(lease, granted.id())?,
-            // An earlier request was done, and its answer was lost.
+            // An earlier request was carried out, and its answer was lost.
             Err(Fault::LeaseKnown(_)) => {}
             Err(fault) => return Err(fault.into()),
         }
@@ -140,7 +140,7 @@ impl EtcdContender {
         let put = put_again(&key, created, value(&self.claim, Some(token), slot, wall_millis()), lease);
         let answer = self.cluster.ask(|mut client| async move { client.txn(put).await }).await?;
         if !answer.succeeded() {
-            // Deleted, or over already after an answer that was lost: the next attempt begins anew.
+            // Deleted, or expired already after a lost answer: the next attempt starts over.
             self.withdraw(Used::No).await?;
             return Err(errors::taken_away(&key));
         }
@@ -150,7 +150,7 @@ impl EtcdContender {
         Ok(())
     }
 
-    /// What is left of our place when our own key is gone: it stays where that is wanted, and goes otherwise.
+    /// Gives up our place after our own key, unless the lock was used. Returns `true` if the place is kept.
     pub(super) async fn end_hold(&mut self, key: &str, used: Used) -> Result<bool, Error> {
         if self.claim.min_hold.is_zero() {
             return Ok(false);
@@ -166,7 +166,7 @@ impl EtcdContender {
         Ok(false)
     }
 
-    /// Sends a waiter's heartbeat; says whether its place in the queue is still there.
+    /// Sends a waiter's heartbeat. Returns `true` if its place in the queue still exists.
     pub(super) async fn show_life(&mut self) -> Result<bool, Error> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let Some(ttl) = session.ttl else { return Ok(false) };
@@ -178,7 +178,7 @@ impl EtcdContender {
         Ok(own.is_some_and(|own| Some(own.create_revision()) == session.created))
     }
 
-    /// Publishes the token, and since when the lock is held, after a wait: the first value was written when that began.
+    /// Publishes the token and the start of the hold after a wait: the first value was written when the wait began.
     pub(super) fn publish(&self, token: u64) {
         let (Some(mut client), Some(session)) = (self.cluster.client(), &self.session) else { return };
         let Some(created) = session.created else { return };
@@ -187,8 +187,8 @@ impl EtcdContender {
         tokio::spawn(async move { client.txn(put).await });
     }
 
-    /// Says in our key that we have entered, in this slot where the lock has slots: contenders behind us may wait for that.
-    /// Returns the revision at which it was said; none where our key is gone.
+    /// Records in our key that we have entered, in this slot if the lock has slots: contenders behind us may wait for
+    /// that. Returns the revision of this write; `None` if our key is gone.
     pub(super) async fn say_entered(&mut self, token: Option<u64>, slot: Option<u32>) -> Result<Option<i64>, Error> {
         let Some(session) = &self.session else { return Ok(None) };
         let Some(created) = session.created else { return Ok(None) };
@@ -203,7 +203,7 @@ impl EtcdContender {
         }
     }
 
-    /// Takes our key and lease away, and unless it is to stay for the minimum hold, our second key.
+    /// Removes our key and lease, and our second key too unless it is to stay for the minimum hold.
     pub(super) async fn withdraw(&mut self, used: Used) -> Result<Released, Error> {
         let is_recorded = self.free_with_record(used).await?;
         let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
@@ -211,13 +211,13 @@ impl EtcdContender {
         let (key, lease, created) = (session.key.clone(), session.lease, session.created);
         let own = key.clone();
         if std::mem::replace(&mut session.withdrawing, true) {
-            // The last try got no answer, and this one may get none either: the lease must not be left to later.
+            // The last attempt got no answer, and this one may get none either: revoke the lease first.
             self.revoke(lease).await?;
         }
         let (deleted, ours) = if is_recorded { (true, true) } else { self.delete(key, created).await? };
         match self.revoke(lease).await {
             Ok(()) => {}
-            // The lock is free; the empty lease ends by itself.
+            // The lock is free; the empty lease expires by itself.
             Err(_) if deleted => {}
             Err(error) => return Err(error),
         }
@@ -230,22 +230,22 @@ impl EtcdContender {
         })
     }
 
-    /// Takes our key away, which was made at the revision `created`. Says whether there was one, and whether that was ours.
+    /// Deletes our key, created at the revision `created`. Returns whether a key existed, and whether that was ours.
     async fn delete(&mut self, key: String, created: Option<i64>) -> Result<(bool, bool), Error> {
         let options = Some(DeleteOptions::new().with_prev_key());
         match self.cluster.ask(|mut client| async move { client.delete(key, options).await }).await {
-            // It may have been deleted and made again: it is of no use to anybody, and others may have held the lock.
+            // It may have been deleted and made again: then nobody needs it, and others may have held the lock.
             Ok(answer) => {
                 let is_ours = |kv: &KeyValue| created.is_none_or(|created| kv.create_revision() == created);
                 Ok((answer.deleted() > 0, answer.prev_kvs().iter().any(is_ours)))
             }
-            // A user without the right to do that has no key there, but may have leases.
+            // A user without the right to delete has no key there, but may have leases.
             Err(Fault::Failed(error)) if error.kind == ErrorKind::Denied => Ok((false, false)),
             Err(fault) => Err(fault.into()),
         }
     }
 
-    /// Ends our lease, if there is one.
+    /// Revokes one of our leases, if it exists.
     pub(super) async fn revoke(&mut self, lease: i64) -> Result<(), Error> {
         match self.cluster.ask(|mut client| async move { client.lease_revoke(lease).await }).await {
             Ok(_) | Err(Fault::NoLease(_)) => Ok(()),

@@ -1,34 +1,34 @@
 /*!
-Where a contender stands in a lock's queue, judged by one bounded look: what that shows is enough for
+A contender's place in a lock's queue, judged by one bounded look: that is enough for
 [the rule](crate::lock::admission), although a look never lists the whole queue. Pure decisions.
 
-No entry is ever made before another one, so there are only ever fewer before a contender. An entry that has entered says
-so in its value, unless nothing was before it when it was made. It follows:
+No entry is ever created before another one, so the entries before a contender only become fewer. An entry that has
+entered says so in its value, unless nothing was before it when it was created. It follows:
 
 * An exclusive contender waits for the entry before its own.
 * Slots are entered one after the other. A contender whose predecessor has not entered waits for that, and need not know
-  more. Otherwise all before it have entered: there are no more of them than slots, and their values say which they have.
-* A shared contender waits for the nearest entry of another mode. If it sees none, and not the beginning of the queue, the
-  farthest entry that it sees decides: if that one has entered, all before it are shared too; otherwise the contender
-  waits for it to enter.
+  more. Otherwise all before it have entered: they are no more than there are slots, and their values name their slots.
+* A shared contender waits for the nearest entry of another mode. If it sees none, and not the beginning of the queue,
+  the farthest entry that it sees decides: if that one has entered, all before it are shared too; otherwise the
+  contender waits for it to enter.
 
-An entry waits only for entries before its own, so that there is no circle.
+An entry waits only for entries before its own, so there is no circle.
 */
 
 use crate::backend::etcd::names::stem;
 use crate::holder::Published;
 use crate::lock::admission::{Entry, Mode, Place, Watch, holders, place};
 
-/// What a look shows a contender of the entries before its own; all of them, where it has none.
+/// A contender's view of the entries before its own, by one look; of all entries, if it has none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueView {
-    /// How it wants to hold the lock.
+    /// The mode in which it wants to hold the lock.
     pub mode: Mode,
     /// The slot that its entry has entered already.
     pub slot: Option<u32>,
     /// The nearest entries, newest first.
     pub before: Vec<Entry>,
-    /// What is before those.
+    /// The entries before those.
     pub rest: Rest,
     /// The oldest entry of the queue.
     pub first: Option<Entry>,
@@ -46,8 +46,8 @@ pub(super) enum Rest {
 }
 
 impl QueueView {
-    /// The entries whose values are needed for a decision. Those that have given their values to [`QueueView::learn`] are not
-    /// among them.
+    /// The entries whose values are needed for a decision, without those whose values were given to
+    /// [`QueueView::learn`].
     #[must_use]
     pub(super) fn unread(&self) -> Vec<Entry> {
         let needed: &[Entry] = match self.mode {
@@ -59,7 +59,7 @@ impl QueueView {
         needed.cloned().collect()
     }
 
-    /// Takes note of what the entry with this key, made at the revision `order`, says of itself.
+    /// Applies the value published by the entry with this key, created at the revision `order`.
     pub(super) fn learn(&mut self, order: i64, key: &str, said: &Published) {
         let is_it = |entry: &Entry| entry.order == order && stem(&entry.name) == stem(key);
         match self.mode {
@@ -78,7 +78,7 @@ impl QueueView {
         }
     }
 
-    /// The contender's place, where it has an entry. [`Place::Missing`] if this look does not tell.
+    /// The place of the contender's entry, existing or not; [`Place::Missing`] if the view does not show it.
     #[must_use]
     pub(super) fn place(&self) -> Place {
         let own = Entry { order: i64::MAX, name: String::new(), mode: self.mode, slot: self.slot };
@@ -86,7 +86,7 @@ impl QueueView {
             let position = self.position(None).unwrap_or_default();
             return Place::Behind { holder: holder.clone(), watch: Watch::Turn(turn.clone()), position };
         }
-        // Where not all are seen, the oldest one still says how many slots there are.
+        // If not all entries are seen, the oldest one still shows the number of slots.
         let unseen = self.first.iter().filter(|_| self.rest != Rest::Nothing);
         let entries: Vec<Entry> = unseen.chain(&self.before).chain([&own]).cloned().collect();
         match place(&entries, |entry| *entry == own) {
@@ -95,8 +95,8 @@ impl QueueView {
         }
     }
 
-    /// Whether an entry at this place enters as soon as those before it have entered: nothing else keeps it out, as far as
-    /// names tell.
+    /// Returns `true` if an entry at this place enters as soon as those before it have entered: as far as their names
+    /// tell, nothing else keeps it out.
     #[must_use]
     pub(super) fn is_entering(&self) -> bool {
         let is_of_one_mode = self.is_of_one_mode() && self.first.iter().all(|first| first.mode == self.mode);
@@ -107,8 +107,8 @@ impl QueueView {
         }
     }
 
-    /// The place among those that wait, 1 for the next. Where there are more entries than were seen, it is known only if
-    /// this one was the newest of all `keys` below the lock's name.
+    /// The position among the waiters, 1 for the next. If not all entries were seen, it is known only behind an
+    /// exclusive holder, for the newest of all `keys` (their number) below the lock's name.
     #[must_use]
     pub(super) fn position(&self, keys: Option<u64>) -> Option<u64> {
         let is_held_by_one = self.first.as_ref().is_some_and(|first| first.mode == Mode::Exclusive);
@@ -118,23 +118,23 @@ impl QueueView {
         }
     }
 
-    /// How many hold the lock together with the first of them, as far as it is known.
+    /// Number of co-holders of the first holder, as far as it is known.
     #[must_use]
     pub(super) fn beside(&self) -> u64 {
         match (self.rest, self.first.as_ref().and_then(|first| first.mode.slots())) {
             (Rest::Nothing, _) => self.holders().saturating_sub(1).try_into().unwrap_or(u64::MAX),
-            // So many would not wait for a slot that is free.
+            // There would not be so many waiters if a slot were free.
             (Rest::Unseen | Rest::Entered, Some(slots)) => u64::from(slots) - 1,
             (Rest::Unseen | Rest::Entered, None) => 0,
         }
     }
 
-    /// How many of the entries hold the lock, where all are seen.
+    /// Number of the entries that hold the lock, if all entries are seen.
     fn holders(&self) -> usize {
         holders(self.before.iter().rev().map(|entry| entry.mode))
     }
 
-    /// The reader that speaks for those that are not seen, and has to enter first.
+    /// The farthest reader seen, which stands for the unseen entries and has to enter first.
     fn turn(&self) -> Option<&Entry> {
         let speaks = self.mode == Mode::Shared && self.rest == Rest::Unseen && self.is_of_one_mode();
         self.before.last().filter(|_| speaks)
@@ -167,14 +167,14 @@ mod tests {
         Entry { slot: Some(slot), ..entry(order, mode) }
     }
 
-    /// What a contender sees that wants the lock in this mode: the first entry is the oldest, and the farthest seen one
-    /// unless there are others before it.
+    /// The view of a contender with this mode. The first of the entries is the oldest one seen, and the oldest of the
+    /// queue if `rest` is nothing.
     fn queue_view(mode: Mode, oldest_first: &[Entry], rest: Rest) -> QueueView {
         let before: Vec<Entry> = oldest_first.iter().rev().cloned().collect();
         QueueView { mode, slot: None, first: before.last().cloned().filter(|_| rest == Nothing), before, rest }
     }
 
-    /// The watch of a place that is behind others.
+    /// The watch of a place behind others.
     fn watch(sight: &QueueView) -> Option<Watch> {
         match sight.place() {
             Place::Behind { watch, .. } => Some(watch),
@@ -189,13 +189,13 @@ mod tests {
         for (mode, before, rest, expected) in [
             (X, vec![entry(1, S), entry(2, S)], Nothing, gone(entry(2, S))),
             (X, vec![entry(1, n), entry(2, X), entry(3, S)], Unseen, gone(entry(3, S))),
-            // A reader: the nearest of another mode, whatever is beyond it.
+            // A reader waits for the nearest entry of another mode, whatever is beyond it.
             (S, vec![entry(1, X), entry(2, S)], Nothing, gone(entry(1, X))),
             (S, vec![entry(1, S), entry(2, X), entry(3, S)], Unseen, gone(entry(2, X))),
             (S, vec![entry(1, n), entry(2, X), entry(3, n), entry(4, S)], Nothing, gone(entry(3, n))),
-            // Readers as far as it sees: the farthest speaks for the rest.
+            // It sees only readers: the farthest stands for the rest.
             (S, vec![entry(1, S), entry(2, S), entry(3, S)], Unseen, turn(entry(1, S))),
-            // Slots: the one before, and all of them only where it is the next.
+            // With slots, it waits for the entry before, and for all of them only if it is the next.
             (n, vec![entry(1, X)], Nothing, gone(entry(1, X))),
             (n, vec![taken(1, n, 0), entry(2, X)], Nothing, gone(entry(2, X))),
             (n, vec![entry(1, n)], Nothing, turn(entry(1, n))),
@@ -203,7 +203,7 @@ mod tests {
             (n, vec![entry(1, n), entry(2, n), entry(3, n)], Unseen, turn(entry(3, n))),
             (n, vec![taken(1, n, 0), taken(2, n, 1), entry(3, n)], Nothing, turn(entry(3, n))),
             (n, vec![taken(1, n, 0), taken(2, n, 1)], Nothing, Some(Watch::Any(vec![taken(1, n, 0), taken(2, n, 1)]))),
-            // Its value was overwritten: which slot it has is not known.
+            // Its value was overwritten: its slot is unknown.
             (slots(3), vec![entry(1, slots(3)), taken(2, slots(3), 1)], Nothing, turn(entry(1, slots(3)))),
         ] {
             assert_eq!(watch(&queue_view(mode, &before, rest)), expected, "{mode:?} {before:?} {rest:?}");
@@ -230,7 +230,7 @@ mod tests {
         ] {
             assert_eq!(queue_view(mode, &before, rest).place(), expected, "{mode:?} {before:?} {rest:?}");
         }
-        // A slot that was entered by a request whose answer was lost.
+        // The slot was entered by a request whose answer was lost.
         let again = QueueView { slot: Some(2), ..queue_view(n, &[taken(1, n, 0)], Nothing) };
         assert_eq!(again.place(), enters(Some(2)));
     }
@@ -245,7 +245,7 @@ mod tests {
             let sight = QueueView { first, ..queue_view(mode, &before, Unseen) };
             assert_eq!(sight.place(), expected, "{sight:?}");
         }
-        // One that is about to be refused does not have others refused.
+        // An entry that is about to be refused does not cause others to be refused.
         let (holder, other) = (taken(1, slots(2), 0), entry(2, slots(3)));
         for (before, rest) in [(vec![holder.clone(), other.clone()], Nothing), (vec![other.clone()], Unseen)] {
             let sight = QueueView { first: Some(holder.clone()), ..queue_view(slots(2), &before, rest) };
@@ -293,7 +293,7 @@ mod tests {
             (S, vec![], Unseen, vec![]),
             (n, vec![entry(1, n), entry(2, n)], Nothing, vec![2, 1]),
             (n, vec![taken(1, n, 0), entry(2, n)], Nothing, vec![2]),
-            // The one before has not entered, that much is certain.
+            // The entry before has certainly not entered.
             (n, vec![entry(1, n), entry(2, n), entry(3, n)], Nothing, vec![]),
             (n, vec![entry(1, n), entry(2, n), entry(3, n)], Unseen, vec![]),
             (n, vec![entry(1, X), entry(2, n)], Nothing, vec![]),
@@ -311,7 +311,7 @@ mod tests {
             queue_view(n, &[entry(1, n), Entry { name: "dlock/a/2.hold".to_owned(), ..entry(2, n) }], Nothing);
         two.learn(1, "dlock/a/1", &says(Some(1), None));
         two.learn(1, "dlock/a/1", &says(Some(0), None));
-        // One that was made again, another one, and a slot that there is not.
+        // A recreated entry, another entry, and a slot that does not exist.
         two.learn(3, "dlock/a/2", &says(Some(0), None));
         two.learn(2, "dlock/a/3", &says(Some(0), None));
         two.learn(2, "dlock/a/2", &says(Some(2), None));
@@ -330,7 +330,7 @@ mod tests {
         };
         assert_eq!(learned(1, &says(None, None)), Unseen);
         assert_eq!(learned(1, &says(None, Some(7))), Entered);
-        // What a nearer one says counts as little as that one itself.
+        // The value of a nearer entry does not count.
         assert_eq!(learned(2, &says(None, Some(7))), Unseen);
         let mut mixed = queue_view(S, &[entry(1, S), entry(2, X)], Unseen);
         mixed.learn(1, "dlock/a/1", &says(None, Some(7)));
@@ -355,7 +355,7 @@ mod tests {
         for (first, keys, position, beside) in [
             (X, Some(700), Some(699), 0),
             (X, None, None, 0),
-            // How many of these hold it is not known.
+            // The number of holders is unknown.
             (S, Some(700), None, 0),
             (n, Some(700), None, 1),
         ] {

@@ -1,6 +1,6 @@
 /*!
-What whoever intervenes asks of a cluster: that a request to stop is put beside a lock, or that the lock is taken away. Each is
-one transaction that compares the revision at which the holder's key was made.
+Requests to stop and breaks at a cluster: puts a request beside a lock, or takes the lock away. Each is one transaction
+that compares the create revision of the holder's key.
 */
 
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
@@ -13,11 +13,11 @@ use crate::backend::{Error, ErrorKind};
 use crate::clock::within;
 use crate::holder::ask::{Ask, REMEMBERED};
 
-/// A holder's key, as it was seen.
+/// A holder's key, as last seen.
 pub(super) struct Mark {
-    /// The key.
+    /// The key's name.
     pub key: String,
-    /// The revision at which it was made.
+    /// The key's create revision.
     pub created: i64,
     /// The lease that it is bound to.
     pub lease: i64,
@@ -29,17 +29,17 @@ impl Mark {
     }
 }
 
-/// What came of a change.
+/// The outcome of a change.
 pub(super) enum Changed {
     /// The holder's key is gone, and nothing was done.
     Nothing,
-    /// It was made, and recorded.
+    /// The change was made and recorded.
     Done,
-    /// It was made; why it was not recorded.
+    /// The change was made, but not recorded, for this reason.
     Untraced(Error),
 }
 
-/// Puts `ask` into the key `stop`, bound to the holder's own lease, if that holder is still there, and keeps it in `record`.
+/// Puts `ask` into the key `stop`, bound to the holder's lease, if the holder still exists, and records it in `record`.
 pub(super) async fn put(
     cluster: &mut Cluster,
     mark: &Mark,
@@ -51,16 +51,16 @@ pub(super) async fn put(
     change(cluster, mark, vec![put], ask, record).await
 }
 
-/// Deletes the keys of the holder, if it is still there, and keeps `ask` in `record`. The holder's lease stays: other locks may
-/// rest on it.
+/// Deletes the keys of the holder, if it still exists, and records `ask` in `record`. The holder's lease stays: other
+/// locks may depend on it.
 pub(super) async fn take(cluster: &mut Cluster, mark: &Mark, ask: &Ask, record: String) -> Result<Changed, Error> {
     let own = stem(&mark.key);
     let delete = [own.to_owned(), format!("{own}{HOLD}")].map(|key| TxnOp::delete(key, None::<DeleteOptions>));
     change(cluster, mark, delete.into(), ask, record).await
 }
 
-/// Makes this change, if the holder is still there, and puts `ask` into the key `record`, bound to a lease of its own. Where that
-/// is refused, because the role lacks the right or the database is full, the change is made without it.
+/// Makes this change, if the holder still exists, and puts `ask` into the key `record`, bound to its own lease. If that
+/// is refused, because the role lacks the right or the database is full, makes the change without the record.
 async fn change(
     cluster: &mut Cluster,
     mark: &Mark,
@@ -71,7 +71,7 @@ async fn change(
     let why = match recorded(cluster, mark, change.clone(), ask, record).await {
         Err(Fault::Failed(error)) if matches!(error.kind, ErrorKind::Denied | ErrorKind::Full) => error,
         Ok(is_done) => return Ok(if is_done { Changed::Done } else { Changed::Nothing }),
-        // With it the holder's key is gone.
+        // The holder's key is gone with its lease.
         Err(Fault::NoLease(_)) => return Ok(Changed::Nothing),
         Err(fault) => return Err(fault.into()),
     };
@@ -83,7 +83,7 @@ async fn change(
     }
 }
 
-/// Makes this change and its record in one transaction: whether the holder was still there.
+/// Makes this change and its record in one transaction. Returns `true` if the holder still existed.
 async fn recorded(
     cluster: &mut Cluster,
     mark: &Mark,
@@ -97,7 +97,7 @@ async fn recorded(
     let change = Txn::new().when([mark.is_there()]).and_then([change, vec![put]].concat());
     let changed = asked(cluster, |mut client| async move { client.txn(change).await }).await;
     let is_done = changed.map(|answer| answer.succeeded());
-    // Where no answer came, it may keep the record.
+    // If no answer came, the record may exist, bound to the new lease.
     let keeps_nothing = match &is_done {
         Ok(is_done) => !is_done,
         Err(Fault::NoLease(_) | Fault::LeaseKnown(_)) => true,

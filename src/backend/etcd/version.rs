@@ -1,8 +1,8 @@
 /*!
-What is known of versions of etcd: which of them end leases that were renewed.
+The known problems of etcd versions, such as ending leases that were renewed.
 */
 
-/// The first releases of 3.4 and 3.5 whose leaders do not revoke by what they knew before they stood still.
+/// The first releases of 3.4 and 3.5 whose leaders do not revoke leases by outdated knowledge after a stall.
 const MENDED: [(u64, u64, u64); 2] = [(3, 4, 31), (3, 5, 13)];
 
 /// The oldest version that is supported.
@@ -10,7 +10,7 @@ const OLDEST: (u64, u64, u64) = (3, 4, 0);
 /// The first release of 3.5 whose data stay consistent when a server is killed.
 const KEPT_CONSISTENT: (u64, u64, u64) = (3, 5, 6);
 
-/// What is unsafe about a server of this version, for a warning.
+/// A warning if a server of this version is unsafe.
 pub(super) fn concern(version: &str) -> Option<String> {
     is_affected(version).then(|| {
         let version = crate::printable::shown(version.as_bytes());
@@ -21,8 +21,8 @@ pub(super) fn concern(version: &str) -> Option<String> {
     })
 }
 
-/// Why a server of this version must not be used, or what is unsafe about it, and what to do; none where nothing is known against
-/// it.
+/// A problem of servers of this version with its remedy, and `true` if such a server must not be used; `None` if no
+/// problem is known.
 pub(super) fn objection(version: &str) -> Option<(bool, String)> {
     let numbers = numbers(version)?;
     let old = numbers < OLDEST;
@@ -38,17 +38,17 @@ pub(super) fn objection(version: &str) -> Option<(bool, String)> {
     Some((old, said))
 }
 
-/// Whether this version has etcd#15247; one that cannot be read counts as mended.
+/// Returns `true` if this version has etcd#15247; a version that cannot be parsed counts as fixed.
 fn is_affected(version: &str) -> bool {
     let Some(version) = numbers(version) else { return false };
     let [first, second] = MENDED;
     version < first || ((3, 5, 0)..second).contains(&version)
 }
 
-/// The numbers of a version; none where it cannot be read.
+/// The numbers of a version; `None` if it cannot be parsed.
 fn numbers(version: &str) -> Option<(u64, u64, u64)> {
     let mut numbers = version.split('.').map(|part| {
-        // `0-rc.1` is before `0`, and mended no earlier than it.
+        // `0-rc.1` counts as `0`, which it precedes: it has no fix that `0` lacks.
         part.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse::<u64>().ok())
     });
     let mut next = || numbers.next().flatten();

@@ -1,5 +1,5 @@
 /*!
-Hearing of changes in time: a waiter of the end or the entering of those before it, a holder of what happens to its own key.
+Notices changes in time: for a waiter, the end or the entering of those before it; for a holder, changes of its own key.
 */
 
 use etcd_client::{Event, WatchFilterType, WatchOptions, WatchResponse};
@@ -12,7 +12,7 @@ use crate::backend::etcd::own::OwnWatch;
 use crate::clock::{Instant, before, sleep_until};
 use crate::lock::admission::Watch;
 
-/// The key to watch, and how, for what happens after `revision` to what is waited for, in the lock whose keys begin with
+/// The key to watch, and the options, for the awaited event after `revision`, in the lock whose keys begin with
 /// `prefix`.
 fn request(watch: &Watch, prefix: &str, revision: i64) -> (String, WatchOptions) {
     let options = WatchOptions::new().with_start_revision(revision + 1);
@@ -28,8 +28,8 @@ fn request(watch: &Watch, prefix: &str, revision: i64) -> (String, WatchOptions)
     }
 }
 
-/// Whether `message` reports something about what is waited for. The watch on several entries reports the end of every
-/// entry of the lock.
+/// Returns `true` if `message` reports the awaited event. The watch on several entries reports the end of every entry
+/// of the lock.
 fn concerns(watch: &Watch, message: &WatchResponse) -> bool {
     let Watch::Any(entries) = watch else { return !message.events().is_empty() };
     let mut keys = message.events().iter().filter_map(Event::kv);
@@ -40,7 +40,7 @@ fn concerns(watch: &Watch, message: &WatchResponse) -> bool {
 }
 
 impl EtcdContender {
-    /// Opens the watch on what we wait for, unless there is one.
+    /// Opens the watch for the event that we wait for, unless there is one.
     async fn watch(&mut self) -> Result<Option<&mut Watched>, Error> {
         let Some(session) = &mut self.session else { return Ok(None) };
         let (Some((what, revision)), Some(ttl)) = (session.awaits.clone(), session.ttl) else {
@@ -61,8 +61,8 @@ impl EtcdContender {
         Ok(Some(session.watch.insert(watch)))
     }
 
-    /// Resolves when a waiter has heard of a change, or when it is time to look who holds the lock. Sends its heartbeats
-    /// meanwhile.
+    /// Resolves when a waiter has received a change, or when it is time to look for a new holder. Sends the waiter's
+    /// heartbeats meanwhile.
     pub(super) async fn hear(&mut self) -> Result<(), Error> {
         if self.watch().await?.is_none() {
             return Ok(());
@@ -76,7 +76,7 @@ impl EtcdContender {
                 biased;
                 message = watch.stream.message() => message,
                 () = sleep_until(sign_of_life) => {
-                    // An attempt is a sign of life too.
+                    // An attempt counts as a heartbeat too.
                     if session.news_at < sign_of_life + every || !self.show_life().await? {
                         return Ok(());
                     }
@@ -91,19 +91,19 @@ impl EtcdContender {
                 }
                 Ok(Some(message)) if concerns(&watch.what, &message) => return Ok(()),
                 Ok(Some(_)) => watch.works = true,
-                // The member is gone: a look tells what is true.
+                // The member is gone: a look shows the current state.
                 Ok(None) | Err(_) => {
                     let worked = watch.works;
                     session.watch = None;
                     self.cluster.drop_link();
-                    // At once, but for a way to the server on which no watch ever works.
+                    // Look at once, unless no watch ever works on the way to the server.
                     return if worked { Ok(()) } else { Err(errors::no_watch()) };
                 }
             }
         }
     }
 
-    /// Resolves when something has happened to our key, or we were asked to stop; none when that cannot be heard.
+    /// Resolves when our key has changed or we were asked to stop; `None` if a watch cannot be opened or has ended.
     pub(super) async fn event_of_own(&mut self) -> Option<()> {
         let session = self.session.as_mut()?;
         let revision = session.renewed?;
@@ -140,7 +140,7 @@ mod tests {
         Entry { order: 3, name: format!("dlock/a/{name}"), mode: Mode::Shared, slot: None }
     }
 
-    /// A message that these keys have changed.
+    /// A message that reports changes of these keys.
     fn message(keys: &[&str]) -> WatchResponse {
         let event = |key: &&str| {
             let kv = PbKeyValue { key: format!("dlock/a/{key}").into(), ..PbKeyValue::default() };
@@ -158,7 +158,7 @@ mod tests {
             (&Watch::Gone(entry("6f")), &[], false),
             (&any, &[], false),
             (&any, &["6f.slots2"], true),
-            // Each of its keys, because the other one may have ended earlier.
+            // Either of its keys counts, because the other one may have ended earlier.
             (&any, &["70.slots2"], true),
             (&any, &["70.slots2.hold"], true),
             (&any, &["71.slots2", "6"], false),

@@ -1,6 +1,6 @@
 /*!
-Barriers on one host: a file with the marks of the parties. A mark is alive as long as its party has the byte locked that
-belongs to it, which ends with the party's process. The last one to leave removes the file.
+Barriers on one host: a file with the marks of the parties. A mark is alive as long as its party has locked the mark's
+byte, which ends with the party's process. The last party to leave removes the file.
 */
 
 use std::fs::File;
@@ -13,17 +13,17 @@ use crate::backend::file::ranges::{self, Kind, Range};
 use crate::backend::meeting::rule::{Mark, Step, step};
 use crate::backend::meeting::{Barrier, Gathering};
 
-/// Bytes are locked up to this one: far more than there can be parties.
+/// Upper limit of the locked bytes: far more than there can be parties.
 const MOST_BYTES: i32 = 10_000;
 
-/// What the file of a barrier says.
+/// The content of a barrier's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
     marks: Vec<Seat>,
 }
 
-/// A mark, and where it is known to be alive.
+/// A mark, and the byte that shows that its party is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seat {
     #[serde(flatten)]
@@ -36,7 +36,7 @@ fn range(byte: i32) -> Range {
     Range { start: byte, length: 1 }
 }
 
-/// The seats in the file whose marks are alive, that of our own `id` among them; and whether others were dropped.
+/// Returns the seats whose marks are alive, including the one of our own `id`, and whether others were dropped.
 fn living(file: &File, id: &str) -> Result<(Vec<Seat>, bool), String> {
     let mut living = Vec::new();
     let all = read::<Record>(file)?.marks;
@@ -50,7 +50,7 @@ fn living(file: &File, id: &str) -> Result<(Vec<Seat>, bool), String> {
     Ok((living, dropped))
 }
 
-/// Locks a byte that nobody has locked, never the first one, and returns it.
+/// Locks and returns a byte that nobody has locked, never the first one.
 fn take_byte(file: &File) -> Result<i32, String> {
     for byte in 1..MOST_BYTES {
         if ranges::lock(file, Kind::Write, range(byte)).map_err(no_byte_lock)? {
@@ -68,7 +68,7 @@ pub(super) struct FileBarrier {
 }
 
 impl FileBarrier {
-    /// A party that waits for so many `parties`.
+    /// Returns a party that waits for this number of `parties`.
     pub(super) fn new(board: Board, parties: u32) -> Self {
         Self { board, parties }
     }
@@ -83,7 +83,7 @@ impl FileBarrier {
         }
     }
 
-    /// Looks, and does what has to be done, all at once.
+    /// Looks at the file and takes all necessary steps under one lock.
     async fn gather(&mut self, arrives: bool) -> Result<Gathering, Error> {
         let own = self.own();
         let work = |file: &File| -> Result<Gathering, String> {
@@ -121,7 +121,7 @@ impl FileBarrier {
         Ok(self.board.with(true, work).await?.unwrap_or(Gathering::Gone))
     }
 
-    /// Takes our mark away, open or not as `open` says; whether it is left because it is open.
+    /// Removes our mark. An open mark stays unless `open` is `true`; returns `true` if it stays.
     async fn take_away(&mut self, open: bool) -> Result<bool, Error> {
         self.board.find()?;
         if !self.board.is_there() {
@@ -135,7 +135,7 @@ impl FileBarrier {
             is_left = !open && marks.iter().any(|seat| is_own(seat) && seat.mark.open);
             if !is_left {
                 for seat in marks.iter().filter(|seat| is_own(seat)) {
-                    // It ends with the process at the latest.
+                    // The lock ends with the process at the latest.
                     let _ = ranges::unlock(file, range(seat.byte));
                 }
                 marks.retain(|seat| !is_own(seat));
@@ -173,7 +173,7 @@ impl Barrier for FileBarrier {
     }
 
     async fn close(&mut self) {
-        // It ends with the process at the latest.
+        // If this fails, the mark ends with the process.
         let _ = self.take_away(true).await;
     }
 }

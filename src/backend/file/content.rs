@@ -1,8 +1,8 @@
 /*!
-The content of a lock file: the fencing counter, who holds the lock, and until when it stays taken.
+The content of a lock file: the fencing counter, the holders, and the end of a minimum hold.
 
-A file whose lock is held alone is its beginning only. Each holder that shares the lock has a record of its own after that,
-at a place that its seat decides, so that nobody writes where another one does. What is between two records is NULs.
+The file of an exclusive lock consists of its beginning only. Each co-holder of a shared lock has its own record after
+that, at an offset given by its seat, so that no holder overwrites another one. Between records there are NULs.
 */
 
 use std::time::Duration;
@@ -15,34 +15,34 @@ use crate::holder::done::Done;
 use crate::holder::{Holder, LOCK_FILE, Published};
 use crate::printable::MAX_SHOWN;
 
-/// The highest token that is granted. A counter that has reached it is damaged: it would leave no room for the next one.
+/// The highest token that is granted. A counter that has reached it is damaged: it would leave no room for another.
 pub(super) const HIGHEST: u64 = TOKEN_LIMIT - 2;
 
 /// The first bytes of every lock file that dlock has written.
 pub(super) const MARK: &str = LOCK_FILE;
 
-/// The length of the beginning of a lock file, which has the counter, and of each record after it, in bytes.
+/// The length of the beginning of a lock file, which has the counter, and of each later record, in bytes.
 pub(super) const BLOCK: usize = MAX_SHOWN + 1536;
 
-/// How a line begins that says in which period a command has succeeded.
+/// The beginning of a line that records a period in which a command has succeeded.
 const DONE: &str = "once ";
-/// How much room there is for such lines, in bytes: for at least eight lengths of periods, in most cases.
+/// The room for such lines, in bytes: enough for at least eight lengths of periods in most cases.
 const ROOM: usize = 1024;
 
 /// The length of the line with the counter.
 pub(super) const COUNTER: u64 = MARK.len() as u64 + 20;
 
-/// What a holder has written down: a line with what it publishes about itself, and one with how long it keeps the lock.
+/// A holder's record: a line with what it publishes about itself, and one with its minimum hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
-    /// What it publishes; empty for nothing.
+    /// The text that it publishes; may be empty.
     pub holder: Vec<u8>,
-    /// Until when the lock stays taken, if longer than it is in use.
+    /// The time until which the lock stays taken, if that is longer than it is used.
     pub kept: Option<Kept>,
 }
 
 impl Record {
-    /// Reads what has been written for a seat. What follows the first NUL does not belong to it.
+    /// Reads the record of a seat. Bytes after the first NUL do not belong to it.
     #[must_use]
     pub(super) fn parse(block: &[u8]) -> Self {
         let text = block.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -54,14 +54,14 @@ impl Record {
         Self { holder, kept: lines.next().and_then(Kept::parse) }
     }
 
-    /// The lines, where `text` is what a holder publishes.
+    /// Formats the lines, where `text` is what a holder publishes.
     #[must_use]
     pub(super) fn lines(text: &str, kept: Option<&Kept>) -> String {
         let line = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
         line(text) + &line(&kept.map(Kept::text).unwrap_or_default())
     }
 
-    /// The whole block of a seat: these lines, and zeros up to its end.
+    /// Returns the whole block of a seat: these lines, and zeros up to its end.
     #[must_use]
     pub(super) fn block(text: &str, kept: Option<&Kept>) -> Vec<u8> {
         let mut block = Self::lines(text, kept).into_bytes();
@@ -69,7 +69,7 @@ impl Record {
         block
     }
 
-    /// What a dlock has published here; none where that is not the text of one.
+    /// Returns what a dlock has published here; `None` if the text is not from dlock.
     #[must_use]
     pub(super) fn published(&self) -> Option<Box<Published>> {
         match Holder::read(&self.holder) {
@@ -78,8 +78,8 @@ impl Record {
         }
     }
 
-    /// Where an earlier run keeps the lock taken although it does not use it any more: that run, and how long. Only while
-    /// the kernel does not say that it still runs.
+    /// Returns an earlier run that keeps the lock taken although it no longer uses it, and for how long. Call this only
+    /// if the kernel does not say that the run still exists.
     #[must_use]
     pub(super) fn finished(&self) -> Option<(Holder, Duration)> {
         let left = self.kept.as_ref()?.left()?;
@@ -92,18 +92,18 @@ impl Record {
 /// The beginning of a lock file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Content {
-    /// The last token, 0 when there was none; none when the counter is damaged: not a number, or so large that it leaves
+    /// The last token, 0 if there was none; `None` if the counter is damaged: not a number, or so large that it leaves
     /// no room for another token.
     pub counter: Option<u64>,
-    /// What the one who holds the lock alone has written down, or who held it alone last.
+    /// The record of the exclusive holder, or of the last one.
     pub record: Record,
     /// The last periods of each length in which a command has succeeded, newest first.
     pub done: Vec<Done>,
 }
 
 impl Content {
-    /// Reads a lock file: an empty one, as `flock(1)` makes it, or one that dlock has written. Anything else is foreign
-    /// data and an error.
+    /// Reads a lock file: an empty one, as `flock(1)` creates it, or one that dlock has written. Anything else is
+    /// foreign data and an error.
     pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
         if content.is_empty() {
             return Ok(Self { counter: Some(0), record: Record::default(), done: Vec::new() });
@@ -121,8 +121,8 @@ impl Content {
         Ok(Self { counter: counter.filter(|counter| *counter < HIGHEST), record, done })
     }
 
-    /// Who has succeeded in the period of `claim` already, where it is `now` in milliseconds since 1970; none where nobody
-    /// has, or the claim has no period.
+    /// Returns who has already succeeded in the period of `claim` at `now` (milliseconds since 1970); `None` if nobody
+    /// has, or if the claim has no period.
     #[must_use]
     pub(super) fn done_in(&self, claim: &Claim, now: u64) -> Option<Box<Done>> {
         let period = claim.once_per?.by(now);
@@ -130,16 +130,16 @@ impl Content {
         remembered.find(|done| done.covers(period)).cloned().map(Box::new)
     }
 
-    /// The token for the next holder, which `next` makes of the counter and the clock. The error says how to mend what
-    /// prevents it.
+    /// Returns the token for the next holder, which `next` computes from the counter and the clock. The error says how
+    /// to fix what prevents it.
     pub(super) fn token(&self, next: impl FnOnce(u64) -> u64) -> Result<u64, String> {
         let token = next(self.counter.ok_or(errors::DAMAGED)?);
-        // The counter leaves room, so only the clock can be what does not.
+        // The counter leaves room, so only the clock can be wrong.
         if token <= HIGHEST { Ok(token) } else { Err(errors::WRONG_CLOCK.to_owned()) }
     }
 }
 
-/// The lines that say in which periods commands have succeeded, as far as there is room.
+/// Returns the lines of the periods in which commands have succeeded, as far as there is room.
 #[must_use]
 pub(super) fn done_lines(done: &[Done]) -> String {
     let lines = done.iter().map(|done| format!("{DONE}{}\n", done.text()));
@@ -277,7 +277,7 @@ mod tests {
         let by = |claim: &Claim| content.done_in(claim, now);
         assert_eq!(by(&claim(60)).as_deref(), Some(&all[0]));
         assert_eq!(by(&claim(1440)).as_deref(), Some(&all[1]));
-        // Over, unknown, and not asked for.
+        // Over, unknown, and not requested.
         assert_eq!([by(&claim(5)), by(&claim(7)), by(&Claim::example("", "job").expect("names"))], [None, None, None]);
         let many: Vec<Done> = (1..100).map(|minutes| done(minutes, now)).collect();
         let lines = done_lines(&many);

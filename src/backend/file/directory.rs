@@ -1,8 +1,8 @@
 /*!
-The directory that holds lock files: no other user may be able to replace files in it, and it must be on this host.
+The directory of lock files: no other user may be able to replace files in it, and it must be on this host.
 
-A setgid directory that its group may write is shared on purpose: lock files in it are for the whole group, with whatever
-umask, so that its users exclude each other as with `flock(1)`.
+A setgid directory that is writable by its group is shared on purpose: lock files in it are for the whole group,
+whatever the umask, so that its users exclude each other as with `flock(1)`.
 */
 
 use std::ffi::{OsStr, OsString};
@@ -23,34 +23,33 @@ use crate::backend::error::Error;
 use crate::backend::file::errors::{self, no_directory, no_lock_file, no_look};
 use crate::backend::file::locality;
 
-/// Where lock files are, as a URL says it.
+/// The location of lock files, as given by a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// In the default directory.
+    /// The default directory.
     Default,
-    /// In this directory.
+    /// This directory.
     Directory(PathBuf),
-    /// It is this file, whatever the key.
+    /// This file, whatever the key.
     File(PathBuf),
 }
 
 /// A lock directory that has been checked.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its path.
     pub(super) path: PathBuf,
-    /// Whether a reboot of this host empties it.
+    /// `true` if a reboot of this host empties it.
     pub(super) is_volatile: bool,
-    /// Whether it is known to be on a file system of this host.
+    /// `true` if it is known to be on a file system of this host.
     pub(super) is_local: bool,
-    /// Whether its group shares it on purpose: then lock files are for the group too.
+    /// `true` if its group shares it on purpose: then lock files are for the group, too.
     is_shared: bool,
     descriptor: OwnedFd,
 }
 
 impl Place {
-    /// A directory that the user named: it must exist, and no other user may be able to replace files in it, unless they
-    /// share it on purpose.
+    /// Opens a directory that the user named. It must exist, and no other user may be able to replace files in it,
+    /// unless the group shares it on purpose.
     pub(super) fn given(path: &Path, remote: bool) -> Result<Self, Error> {
         let mut place = Self::open(path, OFlag::empty(), remote, errors::directory_refused)?;
         let meta = place.metadata()?;
@@ -63,8 +62,8 @@ impl Place {
         }
     }
 
-    /// The directory of a file that the user named, and the file's name in it. Symbolic links are followed now, so that
-    /// all names of one file lead to one directory.
+    /// Returns the directory of a file that the user named, and the file's name in it. Symbolic links are followed now,
+    /// so that all names of one file lead to one directory.
     pub(super) fn of_file(path: &Path, remote: bool) -> Result<(Self, OsString), Error> {
         let real = match path.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
@@ -73,13 +72,13 @@ impl Place {
         let (Some(directory), Some(name)) = (real.parent(), real.file_name()) else {
             return Err(no_lock_file(path, errors::NAMED_NO_FILE));
         };
-        // Where the file is missing, the path of its directory is as the user wrote it.
+        // If the file is missing, the path of its directory is as the user wrote it.
         let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
         Ok((Self::given(&directory, remote)?, name.to_owned()))
     }
 
-    /// The default directory, created if it does not exist. The user id alone decides which it is, so that a shell and a
-    /// crontab of one user share their locks.
+    /// Returns the default directory, and creates it if it does not exist. It depends on the user id alone, so that a
+    /// user's shell and crontab share their locks.
     pub(super) fn default_one(remote: bool) -> Result<Self, Error> {
         let (user, path) = (geteuid(), Self::default_path());
         match std::fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -99,7 +98,7 @@ impl Place {
         Ok(place)
     }
 
-    /// The path of the default directory.
+    /// Returns the path of the default directory.
     pub(super) fn default_path() -> PathBuf {
         let user = geteuid();
         if user.is_root() {
@@ -110,14 +109,14 @@ impl Place {
         Path::new(if usable { "/run/lock" } else { "/tmp" }).join(format!("dlock-{user}"))
     }
 
-    /// A directory to look at, whoever may write there: the default one where `path` is none. None where that does not exist.
+    /// Opens `path` or the default directory to look at, whoever may write to it; `None` if there is no default one.
     pub(super) fn to_look(path: Option<&Path>, remote: bool) -> Result<Option<Self>, Error> {
         let default = Self::default_path();
         if path.is_none() && !default.exists() {
             return Ok(None);
         }
         let path = path.unwrap_or(&default);
-        // The right to reach its files is enough to look at one of them.
+        // Permission to reach its files is enough to look at one of them.
         Self::open(path, OFlag::O_PATH, remote, errors::directory_refused).map(Some).map_err(|error| {
             match std::fs::metadata(path) {
                 Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => no_look(path, Errno::EACCES),
@@ -126,7 +125,7 @@ impl Place {
         })
     }
 
-    /// Opens the file `name` for reading, without a trace in its access time where this user may do that.
+    /// Opens the file `name` for reading, and leaves its access time unchanged if this user may do that.
     pub(super) fn existing(&self, name: &OsStr) -> Result<File, Errno> {
         match self.open_at(name, OFlag::O_RDONLY | OFlag::O_NOATIME) {
             Err(Errno::EPERM) => self.open_at(name, OFlag::O_RDONLY),
@@ -140,7 +139,7 @@ impl Place {
         let descriptor =
             nix::fcntl::open(path, flags, Mode::empty()).map_err(|errno| no_directory(path, &refused(errno)))?;
         let magic = match fstatfs(&descriptor) {
-            // The magic numbers have 32 bits; the field is wider, and on some machines signed.
+            // The magic numbers have 32 bits; the field is wider, and signed on some machines.
             Ok(found) => u32::try_from(found.filesystem_type().0 & 0xffff_ffff).unwrap_or_default(),
             Err(_) if remote => 0,
             Err(errno) => return Err(no_directory(path, errno.desc())),
@@ -153,14 +152,14 @@ impl Place {
         Ok(Self { path: path.to_owned(), is_volatile, is_local, is_shared: false, descriptor })
     }
 
-    /// How much room there is.
+    /// Returns the statistics of its file system.
     pub(super) fn file_system(&self) -> nix::Result<Statvfs> {
         fstatvfs(&self.descriptor)
     }
 
     /// Removes the file `name`, which nobody else may use.
     pub(super) fn remove(&self, name: &OsStr) {
-        // It may never have been made.
+        // It may never have been created.
         let _ = unlinkat(&self.descriptor, name, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -175,7 +174,7 @@ impl Place {
         regular(self.open_or_create(name, OFlag::O_RDWR).map_err(errors::file_refused)?, errors::NO_FILE)
     }
 
-    /// Opens the lock file `name` for appending; none where there is no such file.
+    /// Opens the lock file `name` for appending; `None` if it does not exist.
     pub(super) fn appended(&self, name: &OsStr) -> Result<Option<File>, String> {
         match self.open_at(name, OFlag::O_WRONLY | OFlag::O_APPEND) {
             Err(Errno::ENOENT) => Ok(None),
@@ -183,15 +182,15 @@ impl Place {
         }
     }
 
-    /// Opens the file `name`, which a user named as such, and creates it if it does not exist. Nothing is ever written to
-    /// it, and so this user need only be able to read it, as for `flock(1)`. `remote`: its file system takes exclusive
-    /// locks only on files that are open for writing.
+    /// Opens the file `name`, which the user named explicitly, and creates it if it does not exist. It is never written
+    /// to, so this user only needs to be able to read it, as for `flock(1)`. With `remote`, it is opened for writing,
+    /// as some remote file systems require for exclusive locks.
     pub(super) fn named_file(&self, name: &OsStr, remote: bool) -> Result<File, String> {
         let access = if remote { OFlag::O_RDWR } else { OFlag::O_RDONLY };
         regular(self.open_or_create(name, access).map_err(errors::named_file_refused)?, errors::NAMED_NO_FILE)
     }
 
-    /// Opens the file `name` for reading; none where it is not there.
+    /// Opens the file `name` for reading; `None` if it does not exist.
     pub(super) fn existing_file(&self, name: &OsStr) -> Result<Option<File>, String> {
         match self.open_at(name, OFlag::O_RDONLY) {
             Ok(descriptor) => regular(descriptor, errors::NO_FILE).map(Some),
@@ -201,8 +200,8 @@ impl Place {
     }
 
     fn open_or_create(&self, name: &OsStr, access: OFlag) -> Result<OwnedFd, Errno> {
-        // Without O_CREAT at first, and again where another user was faster: his file in a sticky directory may be opened
-        // but not "created".
+        // First without O_CREAT, and again if another user was faster: that user's file in a sticky directory may be
+        // opened but not "created".
         match self.open_at(name, access) {
             Err(Errno::ENOENT) => match self.open_at(name, access | OFlag::O_CREAT) {
                 Err(Errno::EACCES) => match self.open_at(name, access) {
@@ -216,12 +215,12 @@ impl Place {
     }
 
     fn open_at(&self, name: &OsStr, access: OFlag) -> Result<OwnedFd, Errno> {
-        // Not blocking: a FIFO must not hang us.
+        // Non-blocking: a FIFO must not hang us.
         let flags = access | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
         if !self.is_shared || !access.contains(OFlag::O_CREAT) {
             return openat(&self.descriptor, name, flags, Mode::from_bits_truncate(0o666));
         }
-        // The group must be able to use it from its first moment on. The command got its own umask with the guard.
+        // The group must be able to use it from the start. The command got its own umask with the guard.
         let before = umask(Mode::empty());
         let opened = openat(&self.descriptor, name, flags, Mode::from_bits_truncate(0o660));
         umask(before);
@@ -229,20 +228,20 @@ impl Place {
     }
 }
 
-/// The open file, if it is a regular one; otherwise this `problem`.
+/// Returns the open file if it is a regular one; otherwise this `problem`.
 fn regular(descriptor: OwnedFd, problem: &str) -> Result<File, String> {
     let file = File::from(descriptor);
     let meta = file.metadata().map_err(|error| error.to_string())?;
     if meta.is_file() { Ok(file) } else { Err(problem.to_owned()) }
 }
 
-/// Whether a directory of this mode is shared with its group on purpose: the group may write, and files get the group.
+/// Returns `true` if a directory of this mode is shared with its group on purpose: group-writable and setgid.
 fn is_shared(mode: u32) -> bool {
     mode & 0o2020 == 0o2020
 }
 
-/// The reason against lock files in a directory with this mode and owner, for the user `me`, who is a member of its group
-/// or not: another user could replace files in it.
+/// Returns the reason why the user `me`, who is a member of the directory's group or not, must not use a directory with
+/// this mode and owner: another user could replace files in it.
 fn objection(mode: u32, owner: u32, me: u32, in_group: bool) -> Option<&'static str> {
     let (is_sticky, is_setgid) = (mode & libc::S_ISVTX != 0, mode & libc::S_ISGID != 0);
     // The members of a group that shares a directory can replace each other's files anyway.

@@ -1,5 +1,5 @@
 /*!
-How lock files are named in a URL.
+The URL syntax of lock files.
 */
 
 use std::ffi::OsString;
@@ -41,17 +41,16 @@ pub(crate) static DRIVER: Driver = Driver {
     setup: None,
 };
 
-/// The place of lock files on this host, as a URL names it.
+/// The location of lock files on this host, as given by a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
-    /// The directory or the file.
     spot: Spot,
-    /// Whether a remote file system is trusted (`?remote=trust`).
+    /// `true` if a remote file system is trusted (`?remote=trust`).
     remote: bool,
 }
 
 impl Files {
-    /// Reads what follows `file:`.
+    /// Reads the part after `file:`.
     fn read(rest: &str) -> Result<Self, String> {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (is_file, remote) = match query {

@@ -10,9 +10,9 @@ use nix::errno::Errno;
 
 use crate::backend::error::{Error, ErrorKind};
 
-/// Reason: there is something else than a regular file at the lock file's path.
+/// Reason: something other than a regular file is at the lock file's path.
 pub(super) const NO_FILE: &str = "it is not a regular file: remove it, or choose another key";
-/// Reason: what `?path` names is something else than a regular file.
+/// Reason: `?path` names something other than a regular file.
 pub(super) const NAMED_NO_FILE: &str = "it is not a regular file: name one with ?path, or a directory without it";
 /// Reason: the lock file holds data that dlock did not write.
 pub(super) const NOT_OURS: &str = "it holds data that is not dlock's: choose another key, or move the file away";
@@ -21,7 +21,7 @@ pub(super) const DAMAGED: &str = "its fencing counter is damaged: while nobody h
                                   a number above every earlier DLOCK_TOKEN after dlock:1";
 /// Reason: the clock is so far ahead that a token made from it would exceed the highest one.
 pub(super) const WRONG_CLOCK: &str = "the clock of this host is after the year 2255, too late for a token: set it";
-/// Reason: the file that `?path` names is a lock file of dlock, with a counter of its own in it.
+/// Reason: the file that `?path` names is a lock file of dlock, with its own counter.
 pub(super) const OURS: &str = "it is a lock file of dlock: use file:///dir and its key instead of ?path";
 /// Reason: the lock directory belongs to another user, who could replace files in it.
 pub(super) const OTHER_OWNER: &str = "it belongs to another user: use a directory of this user or of root";
@@ -30,7 +30,7 @@ pub(super) const OPEN_TO_ALL: &str = "everybody may remove files in it: chmod o-
 /// Reason: the users of a group could replace files in the lock directory, which is not marked as shared.
 pub(super) const OPEN_TO_GROUP: &str = "its group may remove files in it: chmod g-w it, or share it with the group \
                                         (chmod g+s), or set its sticky bit (chmod +t)";
-/// Reason: the default directory was created by another user, who alone could remove it again.
+/// Reason: another user created the default directory, and only that user could remove it.
 pub(super) const TAKEN: &str = "another user made it: name another directory with --backend file:///dir";
 /// Reason: the default directory belongs to this user, but others may use it.
 pub(super) const NOT_PRIVATE: &str = "its mode must be 0700: chmod 0700 it";
@@ -47,7 +47,7 @@ pub(super) fn no_ranges(path: &Path) -> Error {
     Error::new(ErrorKind::Unusable, format!("could not share the lock file {}: {reason}", path.display()))
 }
 
-/// Why a latch or a barrier cannot be used.
+/// The reason why a latch or a barrier cannot be used.
 pub(super) const NO_RANGES: &str = "this kernel or this file system has no open file description locks: use a directory on a \
                                     local file system, or a server backend";
 
@@ -63,7 +63,7 @@ pub(super) fn no_directory(path: &Path, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("could not use the lock directory {}: {reason}", path.display()))
 }
 
-/// The error of a look at a file or a directory that this user may not read, or not reach.
+/// The error of a look at a file or a directory that this user may not read or reach.
 pub(super) fn no_look(path: &Path, errno: Errno) -> Error {
     let reason = "look as a user who may read it, or as root";
     Error::new(ErrorKind::Denied, format!("may not look into {}: {}: {reason}", path.display(), errno.desc()))
@@ -108,8 +108,8 @@ pub(super) fn file_refused(errno: Errno) -> String {
     }
 }
 
-/// The reason why the default directory cannot be opened, although it exists. What is not a directory, or may not be
-/// opened, was not made by dlock for this user.
+/// The reason why the default directory cannot be opened although it exists. If it is not a directory, or may not be
+/// opened, dlock did not create it for this user.
 pub(super) fn default_refused(errno: Errno) -> String {
     match errno {
         Errno::EACCES | Errno::ENOTDIR | Errno::ELOOP => TAKEN.to_owned(),

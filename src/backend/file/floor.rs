@@ -1,5 +1,5 @@
 /*!
-Keeps fencing tokens increasing across a reboot. Lock files on a file system in memory lose their counters then, and the
+Keeps fencing tokens increasing across a reboot, when lock files on a file system in memory lose their counters and the
 clock may be set back.
 
 One file on disk serves all of root's lock files on this host. It holds an upper bound of all tokens of earlier boots
@@ -32,11 +32,11 @@ pub(super) const PLACE: &str = "/var/lib/dlock";
 const NAME: &str = "tokens";
 /// The kernel's id of the current boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// How far ahead of a token the ceiling is put: tokens are microseconds.
+/// The distance from a token to the ceiling, in microseconds, as tokens are.
 const AHEAD: u64 = 3_600_000_000;
 /// A token this far ahead of the clock comes from a damaged counter, and does not raise the ceiling.
 const DAMAGED: u64 = 365 * 24 * AHEAD;
-/// How many attempts are made to lock the file for writing.
+/// Number of attempts to lock the file for writing.
 const TRIES: usize = 25;
 /// The pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(4);
@@ -50,7 +50,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// Reads the content; none when it is malformed.
+    /// Reads the content; `None` if it is malformed.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.strip_prefix(MARK)?.trim_end().split(' ');
         let boot = words.next().filter(|boot| !boot.is_empty())?.to_owned();
@@ -63,8 +63,8 @@ impl Marks {
         format!("{MARK}{} {:019} {:019}\n", self.boot, self.floor, self.ceiling)
     }
 
-    /// The token of a lock whose counter was `counter`, during this `boot` and at `clock` (microseconds), and the marks
-    /// that must be on disk before the token is used.
+    /// Returns the token of a lock whose counter was `counter`, during this `boot` and at `clock` (microseconds), and
+    /// the marks that must be on disk before the token is used.
     fn token(found: Option<&Self>, boot: &str, counter: u64, clock: u64) -> (u64, Self) {
         let mut marks = match found {
             Some(found) if found.boot == boot => found.clone(),
@@ -72,7 +72,7 @@ impl Marks {
             None => Self { boot: boot.to_owned(), floor: 0, ceiling: 0 },
         };
         let token = clock.max(counter + 1);
-        // A counter that is there has been kept since the start, and began above the floor.
+        // An existing counter has been kept since the boot, and began above the floor.
         let token = if counter == 0 { token.max(marks.floor + 1) } else { token };
         let sane = token <= clock.max(marks.floor) + DAMAGED && token + AHEAD < HIGHEST;
         if token > marks.ceiling && sane {
@@ -82,7 +82,7 @@ impl Marks {
     }
 }
 
-/// The token that follows `counter` at `clock` (microseconds), and what to warn of. `place` is [`PLACE`].
+/// Returns the token after `counter` at `clock` (microseconds), and a warning, if any. `place` is [`PLACE`].
 pub(super) fn token(place: &Path, counter: u64, clock: u64) -> (u64, Option<String>) {
     match try_token(place, counter, clock) {
         Ok(token) => (token, None),
@@ -99,7 +99,7 @@ pub(super) fn token(place: &Path, counter: u64, clock: u64) -> (u64, Option<Stri
     }
 }
 
-/// Whether the error only says that this user or this system has no such place.
+/// Returns `true` if the error only says that this user or this system has no such place.
 fn is_closed(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ENOENT))
@@ -134,7 +134,7 @@ fn try_token(place: &Path, counter: u64, clock: u64) -> io::Result<u64> {
     Err(io::Error::other("another process has it locked"))
 }
 
-/// Reads the marks; none from an empty file. A malformed file is an error, and is left alone.
+/// Reads the marks; `None` if the file is empty. A malformed file is an error, and is left alone.
 fn read(file: &File) -> io::Result<Option<Marks>> {
     let mut text = [0; 256];
     let length = file.read_at(&mut text, 0)?;
@@ -187,18 +187,18 @@ mod tests {
         for (found, counter, clock, token, written) in [
             // The first one ever.
             (None, 0, NOW, NOW, marks("b", 0, NOW + AHEAD)),
-            // The clock goes on, below the ceiling and then above it.
+            // The clock advances, below the ceiling and then above it.
             (Some(&this), 0, NOW, NOW, this.clone()),
             (Some(&this), NOW, NOW, NOW + 1, this.clone()),
             (Some(&this), 0, NOW + AHEAD + 1, NOW + AHEAD + 1, marks("b", NOW - DAY, NOW + 2 * AHEAD + 1)),
-            // After a restart with a clock that is right, with one that is a day behind, and one of 1970.
+            // After a restart with a correct clock, with one that is a day behind, and with one of 1970.
             (Some(&other), 0, NOW + DAY, NOW + DAY, marks("b", NOW, NOW + DAY + AHEAD)),
             (Some(&other), 0, NOW - DAY, NOW + 1, marks("b", NOW, NOW + 1 + AHEAD)),
             (Some(&other), 0, 7, NOW + 1, marks("b", NOW, NOW + 1 + AHEAD)),
-            // Each lock begins there, and the next ones go on from their own counters; the ceiling does not run away.
+            // Each lock begins there, and continues from its own counter; the ceiling does not run away.
             (Some(&marks("b", NOW, NOW + AHEAD)), 0, 7, NOW + 1, marks("b", NOW, NOW + AHEAD)),
             (Some(&marks("b", NOW, NOW + AHEAD)), NOW + 1, 7, NOW + 2, marks("b", NOW, NOW + AHEAD)),
-            // A damaged counter is this lock's trouble alone.
+            // A damaged counter affects its own lock only.
             (Some(&this), NOW + 400 * DAY, NOW, NOW + 400 * DAY + 1, this.clone()),
             (Some(&this), TOKEN_LIMIT - 2, NOW, TOKEN_LIMIT - 1, this.clone()),
             (None, 0, TOKEN_LIMIT - 2, TOKEN_LIMIT - 2, marks("b", 0, 0)),
@@ -238,7 +238,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &file).expect("a link");
         warned("symbolic link");
         std::fs::remove_file(&file).expect("removed");
-        // Locked by a process that is frozen.
+        // Locked by a frozen process.
         assert_eq!(token(&place, 0, NOW), (NOW, None));
         let locked = File::open(&file).expect("there");
         flock(&locked, libc::LOCK_EX).expect("locked");
@@ -246,7 +246,7 @@ mod tests {
         let (later, warning) = token(&place, 0, NOW + DAY);
         assert!(later == NOW + DAY && warning.is_some_and(|warning| warning.contains("locked")));
         scratch.close().expect("removed");
-        // There is no such place, nor can it be made.
+        // The place does not exist and cannot be created.
         assert_eq!(token(&place, 0, NOW), (NOW, None));
     }
 }

@@ -1,9 +1,9 @@
 /*!
-A lock that is shared: readers, and slots.
+Shared locks: readers, and slots.
 
-Whoever shares a lock has it locked by flock(2) like any reader, and a seat besides, which tells others how it is shared. It
-takes its seat at the turnstile, so that nobody takes the same one. The seat is locked through the descriptor that the command
-inherits, and thus lives exactly as long as the lock itself.
+A co-holder has the lock locked by flock(2) like any reader, and in addition a seat, which tells others how the lock is
+shared. It takes its seat at the turnstile, so that no two contenders take the same one. The seat is locked through the
+descriptor that the command inherits, and thus lives exactly as long as the lock itself.
 
 flock(1) has no seat. To readers it is another reader; for slots it does not count.
 */
@@ -24,7 +24,7 @@ use crate::backend::{Claim, Error, Queue};
 use crate::clock::wall_millis;
 
 impl LockFile {
-    /// Takes the lock together with others of the claim's mode, or says why it is not ours.
+    /// Takes the lock together with others of the claim's mode, or returns the reason why it cannot.
     pub(super) fn take_a_seat(&mut self, claim: &Claim, queue: Queue) -> Result<Taken, Error> {
         if let (Some(slots), false) = (claim.mode.slots(), self.line.is_queued()) {
             if let Some(other) = self.other_slots(slots)? {
@@ -40,7 +40,7 @@ impl LockFile {
             if !is_to_watch || self.watcher.is_some() {
                 return Ok(taken);
             }
-            // What happened before there was a watcher is not reported.
+            // Changes before the watcher was created are not reported.
             let watcher = Watcher::new(&self.watched());
             self.watcher = Some(watcher);
         }
@@ -82,7 +82,7 @@ impl LockFile {
         Ok(Taken::Blocked)
     }
 
-    /// Takes this seat, which is free, and writes down who has it, where the file begins with this `content`.
+    /// Takes this seat, which is free, and records its holder. The file begins with this `content`.
     fn sit_down(&mut self, claim: &Claim, seat: Seat, content: &Content, is_first: bool) -> Result<Taken, Error> {
         let byte = seat.byte().ok_or_else(|| foreign_ranges(self.path()))?;
         match ranges::lock(&self.files.file, Kind::Read, byte) {
@@ -90,7 +90,7 @@ impl LockFile {
             Ok(false) => return Err(foreign_ranges(self.path())),
             Err(errno) => return Err(self.unusable(&errno.into())),
         }
-        // Only now: whoever opens what is at that path from now on finds this file, and the seat in it.
+        // Checked only now: whoever opens that path from now on finds this file, and the seat in it.
         if !self.is_current() {
             return Ok(Taken::Replaced);
         }
@@ -106,31 +106,31 @@ impl LockFile {
         Ok(Taken::Held { token, slot: seat.slot(), concern })
     }
 
-    /// Takes back what was written down for our seat, or leaves there how long we keep the lock. The last one removes what
-    /// is left of all others.
+    /// Removes the record of our seat, or records there how long we keep the lock. The last holder removes what is left
+    /// of all others.
     pub(super) fn vacate(&mut self, seat: Seat, text: &str, kept: Option<&Kept>) {
         let _ = write_record(self.files.gate(), seat.number, text, kept);
-        // At the turnstile, because nobody can sit down there meanwhile. If somebody waits there, that one cleans up.
+        // At the turnstile, because no seat can be taken meanwhile. If a contender waits there, that one cleans up.
         if kept.is_none() && self.line.comes_back(&mut self.files) && self.is_last() {
             let done = self.content().map(|content| content.done).unwrap_or_default();
             let _ = clear(self.files.gate(), &done);
         }
     }
 
-    /// Whether nobody else has a seat, or keeps one.
+    /// Returns `true` if no other contender has a seat, or keeps one.
     fn is_last(&mut self) -> bool {
         let others = self.seats().map_or(1, |seats| seats.len());
         others == 0 && self.content().is_ok_and(|content| self.holds(&content.record, &[]).is_empty())
     }
 
-    /// The seats that others have.
+    /// Returns the seats of others.
     pub(super) fn seats(&self) -> Result<Vec<Seat>, Error> {
         let seats = taken(|range| ranges::conflict(&self.files.file, range));
         let seats = seats.map_err(|errno| self.unusable(&errno.into()))?;
         seats.ok_or_else(|| foreign_ranges(self.path()))
     }
 
-    /// Another number of slots that others use, or wait for.
+    /// Returns a different number of slots that others use or wait for.
     fn other_slots(&self, slots: u32) -> Result<Option<u32>, Error> {
         if !self.files.has_ranges {
             return Err(no_ranges(self.path()));

@@ -1,7 +1,7 @@
 /*!
-Looking at lock files without opening them for writing and without locking them: a momentary `flock(2)` to find out would
-make another contender's attempt fail. The kernel's table says who holds a lock and who waits for it, and the file who they
-are; what both mean is decided in [`seen`](crate::backend::file::seen).
+Looks at lock files without opening them for writing and without locking them: even a momentary `flock(2)` would make
+another contender's attempt fail. The kernel's table shows which processes hold a lock or wait for it, and the file
+shows who they are; [`seen`](crate::backend::file::seen) combines both.
 */
 
 use std::collections::BTreeMap;
@@ -32,41 +32,39 @@ use crate::holder::{BESIDE, Holder, Published};
 use crate::key::Key;
 use crate::lock::admission::Mode;
 
-/// How the names of lock files end.
+/// The suffix of lock files' names.
 const LOCK: &str = ".lock";
 
 /// A look at lock files in one directory, or at one file.
 pub(super) struct FileSurvey {
     spot: Where,
     remote: bool,
-    /// The directory, and the file's name in it where the key does not decide that; none where there is no directory.
+    /// The directory, and the file's name in it unless the key determines that; `None` if there is no directory.
     place: Option<(Place, Option<OsString>)>,
-    /// The names of those files whose names are no text, by how they are shown.
+    /// File names that are not UTF-8, keyed by the displayed path.
     odd: BTreeMap<String, OsString>,
 }
 
-/// What is at the path of a lock file.
+/// The object at the path of a lock file.
 enum There {
-    /// Nothing.
     Nothing,
-    /// Something else than a file; what it is.
+    /// Something other than a file, with a description.
     Other(&'static str),
-    /// A lock file.
     Lock(Box<Files>),
 }
 
-/// A lock file, and the one that has counter and holders, if there is one; each open for reading where that is allowed.
+/// A lock file, and the file with counter and holders, if it exists; each is open for reading if that is allowed.
 struct Files {
     about: Metadata,
     file: Option<File>,
     beside: Option<Metadata>,
     gate: Option<File>,
     is_local: bool,
-    /// Whether something is written there that may not be read.
+    /// `true` if it has content after the counter that may not be read.
     is_closed: bool,
 }
 
-/// The process that holds a lock or waits for it.
+/// Returns the process `pid` as a party that holds a lock or waits for it.
 fn process(pid: i32, mode: Option<Mode>) -> Party {
     let mark = format!("{pid} {}", start_of(pid).unwrap_or_default());
     let mut party = Party::new(Holder::Process(pid, command_name(pid)), mark);
@@ -74,18 +72,18 @@ fn process(pid: i32, mode: Option<Mode>) -> Party {
     party
 }
 
-/// What this host tells about processes.
+/// This host's knowledge of processes.
 const HERE: Processes = Processes { process, numbers: numbers_of, is_unseen, sees_all };
-/// What this host tells about processes, for lists: a lock file that nobody is seen or said to hold is no lock there.
+/// The same for lists, where a lock file without a visible or recorded holder does not count as a lock.
 const LISTED: Processes = Processes { sees_all: || true, ..HERE };
 
-/// Whether a holder may be in a PID namespace whose locks the kernel does not show here.
+/// Returns `true` if a holder may be in a PID namespace whose locks the kernel does not show here.
 fn is_unseen(said: &Published) -> bool {
     !sees_all() && (said.about.ns.is_none() || said.about.ns != namespace())
 }
 
 impl Files {
-    /// What the files and the kernel's `table` say of the lock.
+    /// Returns what the files and the kernel's `table` say about the lock.
     fn read(&self, table: &str) -> Found {
         let locks = KernelLocks::parse(table, &name(&self.about), &name(self.beside.as_ref().unwrap_or(&self.about)));
         let alone = self.gate.as_ref().and_then(|gate| header(gate).ok()).map(|content| content.record);
@@ -103,7 +101,7 @@ impl Files {
     }
 }
 
-/// The file `name` in `place`, by what `stat` says and open for reading where that is allowed; none where it does not exist.
+/// Returns the metadata of the file `name` in `place`, and the file if it may be read; `None` if it does not exist.
 fn existing(place: &Place, name: &OsStr) -> Result<Option<(Metadata, Option<File>)>, Error> {
     let path = place.path.join(name);
     let about = match std::fs::symlink_metadata(&path) {
@@ -123,7 +121,7 @@ fn existing(place: &Place, name: &OsStr) -> Result<Option<(Metadata, Option<File
     }
 }
 
-/// What a file of this type is that is in the way of a lock file; none for a file.
+/// Describes a file of this type that is in the way of a lock file; `None` for a regular file.
 fn in_the_way(kind: FileType) -> Option<&'static str> {
     match () {
         () if kind.is_file() => None,
@@ -141,7 +139,7 @@ impl FileSurvey {
         Self { spot, remote, place: None, odd: BTreeMap::new() }
     }
 
-    /// Where the lock with this key is, or would be.
+    /// Returns the path that the lock with this key has or would have.
     fn path(&self, key: &Key) -> PathBuf {
         match (&self.place, &self.spot) {
             (_, Where::File(path)) => path.clone(),
@@ -150,14 +148,14 @@ impl FileSurvey {
         }
     }
 
-    /// The file's name of the lock that is at this path.
+    /// Returns the file name of the lock at this path.
     fn name<'a>(&'a self, path: &'a str) -> &'a OsStr {
         let given = self.place.as_ref().and_then(|(_, name)| name.as_ref());
         let name = given.or_else(|| self.odd.get(path)).map(OsString::as_os_str);
         name.or_else(|| Path::new(path).file_name()).unwrap_or_default()
     }
 
-    /// What the file of this name is.
+    /// Opens the file of this name.
     fn open(&self, name: &OsStr) -> Result<There, Error> {
         let Some((place, given)) = &self.place else { return Ok(There::Nothing) };
         let Some((about, file)) = existing(place, name)? else { return Ok(There::Nothing) };
@@ -185,8 +183,8 @@ impl FileSurvey {
         })
     }
 
-    /// What the lock in the file of this name looks like by this `table` of the kernel's and by what is known of `processes`,
-    /// and whether something is written there that may not be read.
+    /// Returns the state of the lock in the file of this name, by the kernel's `table` and by `processes`, and `true`
+    /// if it has content that may not be read.
     fn inspect(&self, spot: Spot, name: &OsStr, table: &str, processes: &Processes) -> Result<(Seen, bool), Error> {
         let now = wall_millis();
         Ok(match self.open(name)? {
@@ -203,14 +201,14 @@ impl FileSurvey {
         })
     }
 
-    /// The last success that the file of this name records, if it is a lock file that may be read.
+    /// Returns the last success that the file of this name records, if it is a readable lock file.
     fn success(&self, name: &OsStr) -> Result<Option<Done>, Error> {
         let There::Lock(files) = self.open(name)? else { return Ok(None) };
         let content = files.gate.as_ref().and_then(|gate| header(gate).ok());
         Ok(content.and_then(|content| content.done.into_iter().max_by_key(|done| done.at)))
     }
 
-    /// The kernel's table of locks.
+    /// Reads the kernel's table of locks.
     fn table() -> Result<String, Error> {
         table().ok_or_else(|| Error::unavailable("could not read /proc/locks: mount /proc to see who holds a lock"))
     }
@@ -224,10 +222,10 @@ fn unlisted(path: &Path, error: &std::io::Error) -> Error {
     }
 }
 
-/// Whether the lock of a file of this name may be held or blocked, by the kernel's table or by what is in it: a file that
-/// nobody holds has the counter alone, or what was done in some period, or the last break.
+/// Returns `true` if the lock of this file may be held or blocked, by the kernel's table or by its content: a file that
+/// nobody holds has only the counter, successes in periods, and the last break.
 fn may_be_held(directory: &Path, file: &OsStr, table: &str) -> bool {
-    // What may not be reached is left to the look itself.
+    // An unreachable file is left to the look itself.
     let Ok(about) = std::fs::symlink_metadata(directory.join(file)) else { return true };
     !about.is_file() || about.len() > COUNTER || table.contains(&format!(" {} ", name(&about)))
 }
@@ -260,7 +258,7 @@ impl Survey for FileSurvey {
         let spot = Spot::of(key, path.display().to_string());
         let name = self.name(path.to_str().unwrap_or_default());
         let (seen, is_closed) = self.inspect(spot, name, &Self::table()?, &HERE)?;
-        // Another user may know.
+        // Another user may be able to tell.
         if is_closed && seen.state == State::Unknown { Err(no_look(&path, Errno::EACCES)) } else { Ok(seen) }
     }
 
@@ -303,7 +301,7 @@ impl Survey for FileSurvey {
         let complete = |smallest: Smallest, total| Names { is_partial: !sees_all(), ..smallest.names(Some(total)) };
         let Some((place, name)) = &self.place else { return Ok(complete(smallest, 0)) };
         if name.is_some() {
-            // It has no name but its path.
+            // Its path is its only name.
             if let Where::File(path) = &self.spot {
                 smallest.add(Spot { key: None, place: path.display().to_string() });
             }
@@ -337,7 +335,7 @@ impl Survey for FileSurvey {
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
-        // The lock file stays, whoever holds the lock: only the owner that is named heeds what is appended.
+        // The lock file outlives its holders: only the named owner honors the appended request.
         let seen = self.look(key).await?;
         if !seen.holders.iter().any(|holder| holder.who.id().is_some() && holder.who.id() == party.who.id()) {
             return Ok(false);

@@ -1,37 +1,37 @@
 /*!
-A lock that stays taken after it was used (`--min-hold`): until when, in the line after the holder's text.
+The end of a lock that stays taken after its use (`--min-hold`), in the line after the holder's text.
 
 ```text
 kept 8e6c3d90-… 0000000000000612345 0000000000000040000
 ```
 
-These are the boot in which that was written, and in milliseconds the time since that boot until which the lock stays taken,
-and how long it was to be held. Another boot has other processes: nothing is left to wait for. The kernel knows nothing of
-this, so only dlock waits for it.
+The fields are the boot in which the line was written, the end of the hold in milliseconds since that boot, and the
+length of the hold in milliseconds. After a reboot all processes are new, so the hold is over. The kernel knows nothing
+of this, so only dlock waits for it.
 */
 
 use std::time::Duration;
 
 use crate::clock::{Instant, since_boot};
 
-/// How the line begins.
+/// The beginning of the line.
 const MARK: &str = "kept ";
 /// The kernel's id of the current boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Until when a lock stays taken.
+/// The end of a minimum hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     boot: String,
-    /// In milliseconds since the boot.
+    /// The end, in milliseconds since the boot.
     until: u64,
     /// The length of the hold in milliseconds.
     hold: u64,
 }
 
 impl Kept {
-    /// A lock that was granted now and is held for `min_hold` at least; none where that is no time, or where the kernel does
-    /// not tell the boot.
+    /// Returns the hold of a lock that was granted now and is held for at least `min_hold`; `None` if that is zero, or
+    /// if the kernel does not tell the boot.
     pub(super) fn from_now(min_hold: Duration) -> Option<Self> {
         if min_hold.is_zero() {
             return None;
@@ -40,7 +40,7 @@ impl Kept {
         Some(Self { boot, until: now().saturating_add(hold), hold })
     }
 
-    /// Reads the line; none where there is no such line, or it cannot be understood.
+    /// Reads the line; `None` if it is missing or malformed.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(line).ok()?.strip_prefix(MARK)?.split(' ');
         let boot = words.next().filter(|boot| !boot.is_empty())?.to_owned();
@@ -48,39 +48,39 @@ impl Kept {
         words.next().is_none().then_some(kept)
     }
 
-    /// The line.
+    /// Formats the line.
     pub(super) fn text(&self) -> String {
         format!("{MARK}{} {:019} {:019}", self.boot, self.until, self.hold)
     }
 
-    /// How long the lock stays taken from now on; none when that is over.
+    /// Returns how long the lock stays taken from now on; `None` if that is over.
     pub(super) fn left(&self) -> Option<Duration> {
         boot().and_then(|boot| self.left_at(&boot, now()))
     }
 
-    /// How much is left at `now`, in milliseconds since this `boot`.
+    /// Returns the rest of the hold at `now` (milliseconds since this `boot`); `None` if it is over.
     fn left_at(&self, boot: &str, now: u64) -> Option<Duration> {
         let left = self.until.saturating_sub(now).min(self.hold);
         (self.boot == boot && left > 0).then(|| Duration::from_millis(left))
     }
 }
 
-/// When the holds are over that one waiter has seen, by its own clock.
+/// The ends of the holds that one waiter has seen, by its own clock.
 ///
-/// A hold cannot grow while it is waited for, whatever the waiter's clock makes of it: in a time namespace it may be far from
-/// the one by which the hold was written down.
+/// A hold cannot grow while it is waited for, whatever the waiter's clock shows: in a time namespace it may differ a
+/// lot from the clock by which the hold was recorded.
 #[derive(Debug, Default)]
 pub(super) struct Ends(Vec<(Kept, Instant)>);
 
 impl Ends {
-    /// When each of the holds that are `found` at `now` is over; none if that has come. Holds that are not found any more are
-    /// forgotten.
+    /// Returns the end of each hold in `found`, seen at `now`; `None` for a hold that is over. Forgets holds that are
+    /// no longer found.
     pub(super) fn of(&mut self, found: &[Kept], now: Instant) -> Vec<Option<Instant>> {
         let left: Vec<Option<Duration>> = found.iter().map(Kept::left).collect();
         self.at(found, &left, now)
     }
 
-    /// When each of the holds that are `found` at `now` is over, where so much is `left` of each; none if that has come.
+    /// Like [`Ends::of`], where `left` has the rest of each hold.
     fn at(&mut self, found: &[Kept], left: &[Option<Duration>], now: Instant) -> Vec<Option<Instant>> {
         let known = std::mem::take(&mut self.0);
         let end = |(kept, left): (&Kept, &Option<Duration>)| {
@@ -99,12 +99,12 @@ fn boot() -> Option<String> {
     std::fs::read_to_string(BOOT).ok().map(|boot| boot.trim_end().to_owned())
 }
 
-/// The time since the boot in milliseconds, which is the same in every process.
+/// Returns the time since the boot in milliseconds, which is the same in every process.
 fn now() -> u64 {
     millis(since_boot())
 }
 
-/// The `duration` as a whole number of milliseconds.
+/// Returns the `duration` in whole milliseconds.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -149,11 +149,11 @@ mod tests {
         let mut ends = Ends::default();
         let both = [one.clone(), other.clone()];
         assert_eq!(ends.at(&both, &[left(5), left(9)], at(100)), [Some(at(105)), Some(at(109))]);
-        // By a clock that stands still, or is put back.
+        // By a clock that stands still, or is set back.
         assert_eq!(ends.at(&both, &[left(5), left(40)], at(104)), [Some(at(105)), Some(at(109))]);
         assert_eq!(ends.at(&both, &[left(5), left(3)], at(105)), [None, Some(at(108))]);
         assert_eq!(ends.at(&both, &[left(5), None], at(106)), [None, None]);
-        // One that is seen for the first time, or again after it was gone.
+        // Seen for the first time, or again after it was gone.
         assert_eq!(ends.at(std::slice::from_ref(&other), &[left(2)], at(107)), [Some(at(109))]);
         assert_eq!(ends.at(&[one], &[left(5)], at(108)), [Some(at(113))]);
         assert!(ends.at(&[], &[], at(109)).is_empty());

@@ -1,5 +1,5 @@
 /*!
-What the kernel does for a lock file: taking the lock with flock(2), waiting, and telling who holds it and who waits.
+The kernel's part in a lock file: taking the lock with flock(2), waiting, and showing holders and waiters.
 */
 
 use std::fs::{File, Metadata};
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::file::ranges;
 
-/// How often the kernel's table of locks is read to find out who holds a lock that is held.
+/// Number of times that the kernel's table of locks is read to find the holder of a lock that is held.
 const LOOKS: u32 = 4;
 /// The initial size of the buffer for that table, in bytes.
 const TABLE: usize = 64 * 1024;
@@ -23,33 +23,33 @@ const TABLE: usize = 64 * 1024;
 pub(super) struct KernelLocks {
     /// A process that took the lock with flock(2), as dlock and flock(1) do.
     pub holder: Option<i32>,
-    /// All processes that took it like that to share it.
+    /// All processes that share the lock through flock(2).
     pub readers: Vec<i32>,
-    /// The processes that wait in flock(2), first in line first.
+    /// The processes that wait in flock(2), in the order of the queue.
     pub waiting: Vec<i32>,
-    /// Whether one of them wants the lock for itself alone.
+    /// `true` if one of them wants the lock exclusively.
     pub writer_waits: bool,
     /// The process at the turnstile.
     pub first: Option<i32>,
-    /// The processes that wait to get there, first in line first.
+    /// The processes that wait for the turnstile, in the order of the queue.
     pub behind: Vec<i32>,
 }
 
-/// Where in the line a process stands.
+/// The place where a process waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// It waits in flock(2).
     Flock,
     /// It is at the turnstile, and waits there.
     First,
-    /// It waits to get there.
+    /// It waits for the turnstile.
     Behind,
 }
 
 impl KernelLocks {
-    /// Finds the locks of a `file` whose lock is held, where the byte ranges of `gate` have the line of waiters. The table is
-    /// consistent only within one read(2): while others come and go an entry can be missed, so it is read again until the
-    /// holder is found.
+    /// Finds the locks of a `file` whose lock is held, where the byte ranges of `gate` are the queue of waiters. The
+    /// table is consistent only within one read(2): an entry can be missed while others come and go, so it is read
+    /// again until the holder is found, up to [`LOOKS`] times.
     pub(super) fn find(file: &Metadata, gate: &Metadata) -> Option<Self> {
         let mut locks = Self::look(file, gate)?;
         for _ in 1..LOOKS {
@@ -66,8 +66,8 @@ impl KernelLocks {
         Some(Self::parse(&table()?, &name(file), &name(gate)))
     }
 
-    /// Lines are `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for waiters. The locks of
-    /// [`ranges`] are called `OFDLCK`, and have no process. Any other kind of lock says nothing about ours.
+    /// Parses lines such as `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`, with `->` after the number for waiters.
+    /// The locks of [`ranges`] are called `OFDLCK`, and have no process. Other kinds of locks say nothing about ours.
     pub(super) fn parse(table: &str, file: &str, gate: &str) -> Self {
         let mut locks = Self::default();
         for line in table.lines() {
@@ -94,7 +94,7 @@ impl KernelLocks {
         locks
     }
 
-    /// How many wait in front of the process `pid`, which stands there.
+    /// Returns the number of waiters ahead of the process `pid`, which waits at `stand`.
     #[must_use]
     pub(super) fn before(&self, pid: i32, stand: Stand) -> u64 {
         let place = |line: &[i32]| line.iter().position(|&waiter| waiter == pid).unwrap_or(line.len());
@@ -110,20 +110,20 @@ impl KernelLocks {
     }
 }
 
-/// The kernel's table of locks; none where it cannot be read.
+/// Reads the kernel's table of locks; `None` if it cannot be read.
 pub(super) fn table() -> Option<String> {
-    // Without room to begin with it would be read in many small pieces.
+    // Without initial capacity it would be read in many small pieces.
     let mut table = Vec::with_capacity(TABLE);
     File::open("/proc/locks").ok()?.read_to_end(&mut table).ok()?;
     Some(String::from_utf8_lossy(&table).into_owned())
 }
 
-/// How a file is called in the kernel's table of locks.
+/// Returns the name of a file in the kernel's table of locks.
 pub(super) fn name(file: &Metadata) -> String {
     format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino())
 }
 
-/// `flock(2)`, repeated when a signal interrupts it.
+/// Calls `flock(2)`, and repeats it when a signal interrupts it.
 pub(super) fn flock(file: &File, operation: libc::c_int) -> Result<(), Errno> {
     loop {
         // SAFETY: flock has no memory effects.
@@ -139,30 +139,30 @@ pub(super) fn unlock(file: &File) -> io::Result<()> {
     flock(file, libc::LOCK_UN).map_err(io::Error::from)
 }
 
-/// Waits in the kernel's queue, on a separate thread: only the kernel serves waiters in the order in which they came. `wait`
-/// blocks until it is served. The thread ends with the process at the latest.
+/// Waits in the kernel's queue, on a separate thread: only the kernel serves waiters in the order of their arrival.
+/// `wait` blocks until it is served. The thread ends with the process at the latest.
 pub(super) fn wait_in_kernel(
     wait: impl FnOnce() -> nix::Result<()> + Send + 'static,
 ) -> io::Result<oneshot::Receiver<io::Result<()>>> {
     let (done, queued) = oneshot::channel();
     std::thread::Builder::new().name("flock".to_owned()).stack_size(64 * 1024).spawn(move || {
         let answer = wait().map_err(io::Error::from);
-        // The receiver is gone when dlock gave up: what was locked is unlocked with the last copy of its descriptor.
+        // The receiver is gone if dlock gave up: the lock then ends with the last copy of its descriptor.
         let _ = done.send(answer);
     })?;
     Ok(queued)
 }
 
-/// The name of a process, for messages.
+/// Returns the name of a process, for messages.
 pub(super) fn command_name(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))
         .map_or_else(|_| "a process".to_owned(), |name| name.trim().to_owned())
 }
 
-/// Whether the process `pid` is suspended.
+/// Returns `true` if the process `pid` is suspended.
 pub(super) fn is_suspended(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it is in parentheses, and may hold anything.
+    // The process name before it is in parentheses, and may contain anything.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
@@ -203,8 +203,8 @@ nonsense
         assert_eq!(KernelLocks::parse(table, "08:01:9", "08:01:9"), KernelLocks::default(), "a POSIX lock is none");
     }
 
-    /// As a kernel printed them: two readers, a writer that waits for them, and a line at the turnstile, where each waiter
-    /// is indented below the one before it.
+    /// As printed by a kernel: two readers, a writer that waits for them, and a queue at the turnstile, where each
+    /// waiter is indented below its predecessor.
     const SHARED: &str = "\
 19: FLOCK  ADVISORY  READ 100 fe:00:77 0 EOF
 19: -> FLOCK  ADVISORY  WRITE 102 fe:00:77 0 EOF
@@ -231,7 +231,7 @@ nonsense
             behind: vec![104, 105],
         };
         assert_eq!(locks, expected);
-        // The line of a file that the user named is in the file beside it.
+        // The queue of a file that the user named is in the file beside it.
         let locks = KernelLocks::parse(SHARED, "fe:00:77", "fe:00:78");
         assert_eq!((locks.holder, locks.first, locks.behind), (Some(100), None, vec![]));
         let locks = KernelLocks::parse(SHARED, "fe:00:78", "fe:00:77");
@@ -252,11 +252,11 @@ nonsense
         for (locks, pid, stand, before) in [
             (locks(None, &[10, 11]), 10, Stand::Flock, 0),
             (locks(None, &[10, 11]), 11, Stand::Flock, 1),
-            // Not there yet: behind all who are.
+            // Not in the queue yet: behind all that are.
             (locks(None, &[10, 11]), 12, Stand::Flock, 2),
             (locks(Some(12), &[10, 11]), 12, Stand::First, 2),
             (locks(Some(12), &[]), 12, Stand::First, 0),
-            // The one at the turnstile counts once, whether it waits in flock(2) too or not.
+            // The process at the turnstile counts once, whether or not it also waits in flock(2).
             (locks(Some(12), &[10]), 20, Stand::Behind, 2),
             (locks(Some(12), &[10, 12]), 20, Stand::Behind, 2),
             (locks(Some(12), &[10, 12]), 21, Stand::Behind, 3),

@@ -1,6 +1,6 @@
 /*!
-Latches on one host: a file that has the names that have arrived, and whether the latch has failed. What is older than it was to be
-kept does not count; the file stays until it is removed by `forget`.
+Latches on one host: a file with the names that have arrived, and the latch's failure, if any. Entries past their time
+to keep do not count; `forget` removes the file.
 */
 
 use std::fs::File;
@@ -14,14 +14,14 @@ use crate::backend::file::meeting::{Board, is_ours, read, write};
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure};
 use crate::clock::wall_millis;
 
-/// What the file of a latch says.
+/// The content of a latch's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Record {
-    /// The names that have arrived, oldest first. The file's word is older.
+    /// The names that have arrived, oldest first. The field's name in the file is older.
     #[serde(rename = "downs")]
     arrivals: Vec<Arrival>,
-    /// Whether it has failed.
+    /// The failure, if the latch has failed.
     failed: Option<Failed>,
 }
 
@@ -29,28 +29,27 @@ struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Arrival {
     name: String,
-    /// Until when it counts, in milliseconds since 1970.
+    /// The end of its validity, in milliseconds since 1970.
     until: u64,
 }
 
-/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Failed {
     #[serde(flatten)]
     failure: LatchFailure,
-    /// Until when it counts, in milliseconds since 1970.
+    /// The end of its validity, in milliseconds since 1970.
     until: u64,
 }
 
 impl Record {
-    /// What counts of it at `now`.
+    /// Drops entries that no longer count at `now`.
     fn at(mut self, now: u64) -> Self {
         self.arrivals.retain(|arrival| arrival.until > now);
         self.failed = self.failed.filter(|failed| failed.until > now);
         self
     }
 
-    /// Notes `name` until then.
+    /// Records the arrival of `name`, valid until this time.
     fn put(&mut self, name: &str, until: u64) {
         match self.arrivals.iter_mut().find(|arrival| arrival.name == name) {
             Some(arrival) => arrival.until = until,
@@ -58,7 +57,7 @@ impl Record {
         }
     }
 
-    /// As one look shows it, with so many names at most.
+    /// Returns the arrivals as one look reports them, with at most `most` names.
     fn told(self, most: usize) -> Arrivals {
         Arrivals {
             count: self.arrivals.len().try_into().unwrap_or(u64::MAX),
@@ -73,7 +72,7 @@ impl Record {
 pub(super) struct FileLatch(pub Board);
 
 impl FileLatch {
-    /// Changes what the file says.
+    /// Changes the content of the file.
     async fn change(&mut self, keep: Duration, change: impl FnOnce(&mut Record, u64)) -> Result<(), Error> {
         let now = wall_millis();
         let until = now.saturating_add(u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
@@ -126,7 +125,7 @@ impl Latch for FileLatch {
         Ok(())
     }
 
-    /// The file knows nothing of those who look.
+    /// Does nothing: the file does not record who looks.
     async fn close(&mut self) {}
 }
 

@@ -1,17 +1,17 @@
 /*!
-The line at a lock file: whose turn it is to take the lock.
+The line of contenders at a lock file, which decides whose turn it is to take the lock.
 
-Every contender comes to the turnstile first, and there the kernel lets one in at a time, in the order in which they came.
+Every contender first comes to the turnstile, where the kernel admits one at a time, in the order of arrival.
 
-* One that wants the lock alone tries flock(2). If that fails, it starts to wait in flock(2), marks that it does, and lets the
-  next one in at once. So it waits in one queue with flock(1), and with every dlock that knows of no turnstile.
-* One that shares the lock stays at the turnstile until it has the lock, so that nobody passes it. It does not enter while one
-  that wants the lock alone waits in front of it, and nobody can come to wait in front of it meanwhile.
+* An exclusive contender tries flock(2). If that fails, it starts to wait in flock(2), marks that it does, and admits
+  the next one at once. So it waits in one queue with flock(1), and with every dlock that knows no turnstile.
+* A sharing contender stays at the turnstile until it has the lock, so that nobody passes it. It does not enter while an
+  exclusive one waits ahead of it, and none can come to wait ahead of it meanwhile.
 
-Thus readers that come after a writer wait until it has had the lock, and readers that come together get it together. The
-turnstile is for the order alone: it is flock(2) that holds the lock.
+Thus readers that come after a writer wait until it has had the lock, and readers that come together get it together.
+The turnstile only keeps the order: it is flock(2) that holds the lock.
 
-Where there are no byte ranges, there is no turnstile, and no lock can be shared.
+Without byte ranges, there is no turnstile, and no lock can be shared.
 */
 
 use std::fs::File;
@@ -28,65 +28,65 @@ use crate::backend::file::ranges::{self, EXCLUSIVE, FIRST, Kind, LINE, TURNSTILE
 use crate::backend::file::seats::wish_for;
 use crate::clock::Instant;
 
-/// How often a holder that leaves tries to come to the turnstile, and how long it pauses in between.
+/// Number of attempts of a leaving holder to reach the turnstile, and the pause between them.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a process may need to go on that the kernel has woken.
+/// The longest time that a process may need to continue after the kernel has woken it.
 const COMES_BACK: Duration = Duration::from_millis(20);
 
 /// The open files of a lock.
 #[derive(Debug)]
 pub(super) struct Files {
-    /// The file that is locked.
+    /// The locked file.
     pub file: File,
-    /// The file with counter, holders and the line of waiters, opened for itself, because what the command inherits must not
-    /// keep a place in the line. None where `file` serves.
+    /// The file with counter, holders and the line of waiters. It is opened separately, because a descriptor that the
+    /// command inherits must not keep a place in the line. `None` if `file` serves.
     pub gate: Option<File>,
-    /// Whether byte ranges can be locked.
+    /// `true` if byte ranges can be locked.
     pub has_ranges: bool,
 }
 
 impl Files {
-    /// The file with counter, holders and the line of waiters.
+    /// Returns the file with counter, holders and the line of waiters.
     #[must_use]
     pub(super) fn gate(&self) -> &File {
         self.gate.as_ref().unwrap_or(&self.file)
     }
 }
 
-/// What a step towards the lock has come to.
+/// The result of a step towards the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It has what it asked for.
+    /// The step has succeeded.
     Done,
-    /// Others have the lock, or are in front.
+    /// Others have the lock, or are ahead.
     Blocked,
-    /// Another contender is just looking whether it may have the lock. Ask again in a moment.
+    /// Another contender is just checking whether it may have the lock. Try again in a moment.
     Passing,
-    /// There are no byte ranges.
+    /// Byte ranges cannot be locked.
     NoRanges,
 }
 
-/// What a thread waits for.
+/// The object that a thread waits for.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
     Turnstile,
-    /// The turnstile, unless somebody comes to wait there.
+    /// The turnstile, which others only pass.
     Passage,
     Flock,
 }
 
-/// What the looks of one process have seen of a writer that knows of no turnstile.
+/// One process's observations of a writer that knows no turnstile.
 #[derive(Debug, Default)]
 struct Writer {
-    /// Whether one waited at the last look.
+    /// `true` if one waited at the last look.
     waited: bool,
-    /// Until when it may take to go on since the kernel has woken it.
+    /// The end of the time that it may need to continue after the kernel has woken it.
     comes_back: Option<Instant>,
 }
 
 impl Writer {
-    /// Takes note of whether one waits `now`. Returns when to look again, if one has been woken and may not be back yet.
+    /// Records whether one waits at `now`. Returns when to look again, if one has been woken and may not be back yet.
     fn wakes(&mut self, waits: bool, now: Instant) -> Option<Instant> {
         if std::mem::replace(&mut self.waited, waits) && !waits {
             self.comes_back = Some(now + COMES_BACK);
@@ -101,20 +101,20 @@ pub(super) struct Line {
     pid: i32,
     /// Receives the result of the thread that waits in the kernel.
     pending: Option<(Wish, oneshot::Receiver<io::Result<()>>)>,
-    /// Whether this process is at the turnstile.
+    /// `true` if this process is at the turnstile.
     is_first: bool,
-    /// Whether the file is locked by flock(2).
+    /// `true` if the file is locked by flock(2).
     is_locked: bool,
-    /// Whether byte ranges may be locked that show others how this process waits.
+    /// `true` if byte ranges may be locked that show others how this process waits.
     is_marked: bool,
-    /// Whether a writer that knows of no turnstile goes first.
+    /// The writer that knows no turnstile, which goes first.
     writer: Writer,
-    /// When it is worth looking again, if it is known.
+    /// The time of the next useful look, if known.
     again_at: Option<Instant>,
 }
 
 impl Line {
-    /// A process that has not come yet.
+    /// Returns the place of a process that has not come yet.
     #[must_use]
     pub(super) fn new() -> Self {
         let pid = nix::unistd::getpid().as_raw();
@@ -129,31 +129,31 @@ impl Line {
         }
     }
 
-    /// Whether it has a place in the line, which it keeps until [`Line::entered`] or [`Line::leave`].
+    /// Returns `true` if it has a place in the line, which it keeps until [`Line::entered`] or [`Line::leave`].
     #[must_use]
     pub(super) fn is_queued(&self) -> bool {
         self.pending.is_some() && !self.is_passing() || self.is_marked
     }
 
-    /// Whether a thread waits in the kernel.
+    /// Returns `true` if a thread waits in the kernel.
     #[must_use]
     pub(super) fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Whether the file is locked by this process.
+    /// Returns `true` if this process has locked the file.
     #[must_use]
     pub(super) fn is_locked(&self) -> bool {
         self.is_locked
     }
 
-    /// When it is worth looking again, if it is known.
+    /// Returns the time of the next useful look, if known.
     #[must_use]
     pub(super) fn again_at(&self) -> Option<Instant> {
         self.again_at
     }
 
-    /// Where it stands while it waits.
+    /// Returns where the process waits, if it does.
     #[must_use]
     pub(super) fn stand(&self) -> Option<Stand> {
         match &self.pending {
@@ -163,7 +163,7 @@ impl Line {
         }
     }
 
-    /// Takes the lock alone, or waits for it.
+    /// Takes the lock exclusively, or waits for it.
     pub(super) fn alone(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
         if self.is_waiting()? {
             return self.standstill(files);
@@ -186,8 +186,8 @@ impl Line {
         Ok(if self.is_locked { Step::Done } else { Step::Blocked })
     }
 
-    /// Locks the file together with others, or waits for that. Whether they are others with whom the lock can be shared is
-    /// for the caller to see, who [steps back](Line::step_back) if not.
+    /// Locks the file together with others, or waits for that. The caller checks whether the others can share the lock,
+    /// and [steps back](Line::step_back) if not.
     pub(super) fn together(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
         if self.is_waiting()? {
             return self.standstill(files);
@@ -200,7 +200,7 @@ impl Line {
             other => return Ok(other),
         }
         let is_in_front = ranges::conflict(files.gate(), EXCLUSIVE)?.is_some();
-        // The kernel lets a reader pass a writer that waits, and one that it has woken and that is not back yet.
+        // The kernel lets a reader pass a waiting writer, and one that it has woken and that is not back yet.
         let writer_waits = is_writer_waiting(files);
         self.again_at = self.writer.wakes(writer_waits, Instant::now());
         if writer_waits || self.again_at.is_some() {
@@ -219,7 +219,7 @@ impl Line {
         Ok(Step::Blocked)
     }
 
-    /// Gives the lock back that others have in a way in which it cannot be shared, and keeps the place at the turnstile if
+    /// Releases the lock, which others hold in a way that cannot be shared, and keeps the place at the turnstile if
     /// this process is to wait.
     pub(super) fn step_back(&mut self, files: &Files, queue: Queue) -> io::Result<()> {
         unlock(&files.file)?;
@@ -232,7 +232,7 @@ impl Line {
         if queue == Queue::Join { self.mark(files, FIRST) } else { Ok(()) }
     }
 
-    /// Shows others that this process wants one of so many slots.
+    /// Shows others that this process wants one of this many slots.
     pub(super) fn wants(&mut self, files: &Files, slots: u32) -> io::Result<()> {
         self.is_marked = true;
         ranges::lock(files.gate(), Kind::Read, wish_for(slots))?;
@@ -248,7 +248,7 @@ impl Line {
         Ok(())
     }
 
-    /// Waits for the turnstile for a moment, if nobody waits there.
+    /// Starts to wait for the turnstile, which others only pass.
     pub(super) fn comes_next(&mut self, files: &Files) -> io::Result<()> {
         if self.pending.is_none() {
             let range = TURNSTILE.of_process(self.pid);
@@ -257,8 +257,8 @@ impl Line {
         Ok(())
     }
 
-    /// Leaves the line, and unlocks the file. A thread that still waits cannot be ended: what it gets is unlocked with the
-    /// last copy of its descriptor, so the files must be closed after this.
+    /// Leaves the line, and unlocks the file. A waiting thread cannot be ended: a lock that it gets ends with the last
+    /// copy of its descriptor, so the files must be closed after this.
     pub(super) fn leave(&mut self, files: &Files) -> io::Result<()> {
         self.pending = None;
         if std::mem::take(&mut self.is_locked) {
@@ -267,7 +267,7 @@ impl Line {
         self.entered(files)
     }
 
-    /// Comes to the turnstile for a moment, unless somebody waits there; returns whether it worked.
+    /// Comes to the turnstile for a moment, unless somebody waits there; returns `true` on success.
     pub(super) fn comes_back(&mut self, files: &mut Files) -> bool {
         for _ in 0..TRIES {
             match self.turnstile(files, Queue::Pass) {
@@ -279,10 +279,10 @@ impl Line {
         false
     }
 
-    /// Resolves when the thread that waits in the kernel is done; at once where there is none.
+    /// Resolves when the thread that waits in the kernel is done; at once if there is none.
     pub(super) async fn moved(&mut self) {
         let Some((_, receiver)) = &mut self.pending else { return };
-        // The step that follows looks for the answer here: put it back.
+        // The next step looks for the answer here: put it back.
         let answer = (&mut *receiver).await;
         let (done, again) = oneshot::channel();
         // The receiver is alive: it is in this scope.
@@ -290,7 +290,7 @@ impl Line {
         *receiver = again;
     }
 
-    /// Whether a thread waits in the kernel. If it is done, what it has got is ours.
+    /// Returns `true` if a thread waits in the kernel. If it is done, takes over what it has locked.
     fn is_waiting(&mut self) -> io::Result<bool> {
         let Some((wish, receiver)) = &mut self.pending else { return Ok(false) };
         let wish = *wish;
@@ -308,7 +308,7 @@ impl Line {
         Ok(false)
     }
 
-    /// Comes to the turnstile, or waits for that.
+    /// Comes to the turnstile, or waits for it.
     fn turnstile(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
         if self.is_first {
             return Ok(Step::Done);
@@ -335,17 +335,17 @@ impl Line {
         }
     }
 
-    /// Whether a thread waits only while others pass the turnstile.
+    /// Returns `true` if a thread waits only while others pass the turnstile.
     fn is_passing(&self) -> bool {
         matches!(self.pending, Some((Wish::Passage, _)))
     }
 
-    /// What it has come to while a thread waits in the kernel.
+    /// Returns the step's result while a thread waits in the kernel.
     fn standstill(&self, files: &Files) -> io::Result<Step> {
         if self.is_passing() { passing(files) } else { Ok(Step::Blocked) }
     }
 
-    /// Tries flock(2) without waiting; returns whether the file is locked.
+    /// Tries flock(2) without waiting; returns `true` if the file is locked.
     fn flock(&mut self, file: &File, operation: libc::c_int) -> io::Result<bool> {
         match flock(file, operation | libc::LOCK_NB) {
             Ok(()) => self.is_locked = true,
@@ -377,13 +377,13 @@ impl Line {
     }
 }
 
-/// What keeps others away from the turnstile: one that waits there, or one that is just passing.
+/// Returns `Blocked` if a contender waits at the turnstile, and `Passing` if one is only passing.
 fn passing(files: &Files) -> io::Result<Step> {
     let waits = ranges::conflict(files.gate(), WAITERS)?.is_some();
     Ok(if waits { Step::Blocked } else { Step::Passing })
 }
 
-/// Whether a program that knows of no turnstile waits in flock(2) to have the lock alone.
+/// Returns `true` if a writer waits in flock(2) for the exclusive lock, for example a program that knows no turnstile.
 fn is_writer_waiting(files: &Files) -> bool {
     let (Ok(file), Ok(gate)) = (files.file.metadata(), files.gate().metadata()) else { return false };
     KernelLocks::look(&file, &gate).is_some_and(|locks| locks.writer_waits)

@@ -1,6 +1,6 @@
 /*!
-Whether a file system is local to this host, by its type. A lock on a shared file system may not exclude other hosts,
-and only the type tells: a file system that is not known to be local counts as remote.
+Decides whether a file system is local to this host, by its type. A lock on a shared file system may not exclude other
+hosts, and only the type tells: a file system that is not known to be local counts as remote.
 
 The layers of an overlay cannot be seen.
 */
@@ -31,12 +31,12 @@ const LOCAL: &[u32] = &[
     0x4244,      // HFS
     0x482b,      // HFS+
     0x1501_3346, // UDF
-    0x137f,      // Minix, in its versions
+    0x137f,      // Minix, all versions
     0x138f,
     0x2468,
     0x2478,
     0x4d5a,
-    0x5346_4846, // that of the Windows Subsystem for Linux
+    0x5346_4846, // Windows Subsystem for Linux
 ];
 
 /// The names of known remote file systems, for messages.
@@ -81,7 +81,7 @@ pub(super) fn objection(magic: u32) -> Option<String> {
     ))
 }
 
-/// Whether a reboot of this host empties a file system of this type.
+/// Returns `true` if a reboot of this host empties a file system of this type.
 pub(super) fn is_volatile(magic: u32) -> bool {
     magic == TMPFS || magic == RAMFS
 }

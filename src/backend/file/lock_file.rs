@@ -1,6 +1,6 @@
 /*!
-An open lock file: taking its lock alone, and the counter and the holder that are written down while it is held. How it is
-shared is in `group`, and who has it in `look`.
+An open lock file: taking its lock exclusively, and recording counter and holder while it is held. See `group` for
+shared locks, and `look` for finding holders and waiters.
 */
 
 use std::ffi::OsString;
@@ -33,104 +33,105 @@ use crate::holder::done::Done;
 use crate::holder::{BESIDE, Holder, finished};
 use crate::lock::admission::Mode;
 
-/// How often a waiter checks who holds the lock. The kernel tells it when the lock is free.
+/// The interval at which a waiter checks who holds the lock. The kernel wakes it when the lock is free.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How much longer that interval is for each place in the line: a look reads the kernel's whole table, which is as long as the line.
+/// The time added to that interval for each place in the line: a look reads the kernel's table, which is as long as the
+/// line.
 const EACH: Duration = Duration::from_millis(40);
-/// How often an attempt that does not wait checks whether somebody waits in front of it while others look.
+/// The interval at which an attempt without a wait checks for waiters ahead of it while other contenders look.
 const PASSING: Duration = Duration::from_millis(20);
 
 /// An open lock file.
 #[derive(Debug)]
 pub(super) struct LockFile {
-    /// The file that is locked, and the one that has counter and holders.
+    /// The locked file, and the one with counter and holders.
     pub(super) files: Files,
     path: PathBuf,
-    /// The path that the user gave, which may lead elsewhere by now; none for the lock file of a key.
+    /// The path that the user gave, which may lead elsewhere by now; `None` for the lock file of a key.
     given: Option<PathBuf>,
-    /// The path of the file that has counter and holders.
+    /// The path of the file with counter and holders.
     record_path: PathBuf,
-    /// Whether a reboot of this host removes it.
+    /// `true` if a reboot of this host removes it.
     is_volatile: bool,
-    /// Our place among those who want the lock.
+    /// Our place in the line of contenders.
     pub(super) line: Line,
-    /// When the holds of earlier runs are over.
+    /// The ends of earlier runs' holds.
     ends: Ends,
-    /// When it is worth looking again, if it is known.
+    /// The time of the next useful look, if known.
     pub(super) again_at: Option<Instant>,
-    /// Our position in the line at the last look; the first is 1.
+    /// Our position in the line at the last look, from 1 on.
     pub(super) position: Option<u64>,
-    /// Reports what happens to the file, while we wait for a seat.
+    /// Reports changes of the file while we wait for a seat.
     pub(super) watcher: Option<Watcher>,
-    /// The lock, while it is ours.
+    /// The lock, while we hold it.
     pub(super) held: Option<Held>,
 }
 
-/// A lock that is ours.
+/// A lock that we hold.
 #[derive(Debug)]
 pub(super) struct Held {
     /// The granted token.
     pub token: u64,
-    /// Our seat; none for a lock that we have alone.
+    /// Our seat; `None` for an exclusive lock.
     pub seat: Option<Seat>,
-    /// What is published.
+    /// The published text.
     pub text: String,
-    /// Until when the lock stays taken, if longer than it is in use.
+    /// The time until which the lock stays taken, if that is longer than it is used.
     pub kept: Option<Kept>,
-    /// In which periods commands have succeeded before, where we have the lock alone.
+    /// The periods in which commands have succeeded before, if we hold the lock exclusively.
     pub done: Vec<Done>,
 }
 
-/// The interval between two looks of a waiter at this position in the kernel's line.
+/// Returns the interval between two looks of a waiter at this position in the kernel's queue.
 fn refresh(position: Option<u64>) -> Duration {
     let position = position.and_then(|position| u32::try_from(position).ok()).unwrap_or_default();
     REFRESH.max(EACH.saturating_mul(position))
 }
 
-/// What came of an attempt to take the lock.
+/// The result of an attempt to take the lock.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// It is ours.
+    /// We hold the lock.
     Held {
         /// The fencing token.
         token: u64,
-        /// The slot.
+        /// The slot's number.
         slot: Option<u32>,
-        /// What to warn of.
+        /// A warning, if any.
         concern: Option<String>,
     },
-    /// Others have it, or are in front of us.
+    /// Others have it, or are ahead of us.
     Blocked,
-    /// An earlier run keeps it taken, and we are the next to have it.
+    /// An earlier run keeps it taken, and we are next.
     Kept {
-        /// That run.
+        /// The earlier run.
         holder: Holder,
-        /// How many others keep a slot.
+        /// Number of others that keep a slot.
         beside: u64,
     },
-    /// Another contender is just looking whether it may have it. Ask again in a moment.
+    /// Another contender is just checking whether it may have the lock. Try again in a moment.
     Passing,
     /// Others use this number of slots.
     OtherSlots(u32),
-    /// A command has succeeded in the claim's period already.
+    /// A command has already succeeded in the claim's period.
     Done(Box<Done>),
-    /// The file was replaced, or a link on the way to it: the new one is the lock.
+    /// The file, or a link on the way to it, was replaced: the new file is the lock.
     Replaced,
 }
 
-/// A hold of an earlier run that does not use the lock any more.
+/// The hold of an earlier run that no longer uses the lock.
 #[derive(Debug)]
 pub(super) struct Hold {
-    /// The seat that it had.
+    /// The seat that the run had.
     pub seat: Seat,
-    /// When it is over.
+    /// The end of the hold.
     pub until: Instant,
-    /// That run.
+    /// The earlier run.
     pub holder: Holder,
 }
 
 impl LockFile {
-    /// The lock file `name` of dlock in `place` for a lock of this mode, created if it does not exist.
+    /// Opens dlock's lock file `name` in `place` for a lock of this mode, and creates it if it does not exist.
     pub(super) fn of_key(place: &Place, name: &str, mode: Mode) -> Result<Self, Error> {
         let path = place.path.join(name);
         let open = || place.lock_file(name.as_ref()).map_err(|reason| no_lock_file(&path, &reason));
@@ -138,9 +139,9 @@ impl LockFile {
         Ok(Self::new(place, path.clone(), path, Files { file, gate, has_ranges: place.is_local }))
     }
 
-    /// The file `name` in `place`, which may be anybody's, created if it does not exist. Counter and holders are in a file
-    /// beside it: programs that lock a file may write to it, or empty it. `given` is the path that led there, and `remote` is
-    /// as [`Place::named_file`] has it.
+    /// Opens the file `name` in `place`, which may belong to anybody, and creates it if it does not exist. Counter and
+    /// holders are in a file beside it: programs that lock a file may write to it or empty it. `given` is the path that
+    /// led there, and `remote` is passed to [`Place::named_file`].
     pub(super) fn named(place: &Place, name: &OsString, given: &Path, remote: bool) -> Result<Self, Error> {
         let path = place.path.join(name);
         let file = place.named_file(name, remote).map_err(|reason| no_lock_file(&path, &reason))?;
@@ -171,30 +172,31 @@ impl LockFile {
         }
     }
 
-    /// The file's path, for messages.
+    /// Returns the file's path, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The paths of its files.
+    /// Returns the paths of its files.
     pub(super) fn watched(&self) -> Vec<&Path> {
         let mut paths = vec![self.path.as_path(), self.record_path.as_path()];
         paths.dedup();
         paths
     }
 
-    /// The locked descriptor, while the lock is ours.
+    /// Returns the locked descriptor, while we hold the lock.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.held.as_ref().map(|_| self.files.file.as_fd())
     }
 
-    /// Whether the lock is ours, as far as is known.
+    /// Returns `true` if we hold the lock, as far as is known.
     pub(super) fn is_ours(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Takes the lock as the claim wants it, or says why it is not ours. A place in the line is kept if the claim is to wait,
-    /// and then again an attempt goes on from there. After an error or where the file was replaced, this must be dropped.
+    /// Takes the lock in the claim's mode, or returns the reason why it cannot. A claim that waits keeps its place in
+    /// the line, and the next attempt continues from there. After an error, or if the file was replaced, this must be
+    /// dropped.
     pub(super) fn advance(&mut self, claim: &Claim, queue: Queue) -> Result<Taken, Error> {
         if let Some(Held { token, seat, .. }) = &self.held {
             return Ok(Taken::Held { token: *token, slot: seat.and_then(Seat::slot), concern: None });
@@ -242,7 +244,7 @@ impl LockFile {
         Ok(Taken::Held { token, slot: None, concern })
     }
 
-    /// What comes of an attempt that must wait until then, where the last of these holds is over.
+    /// Returns the result of an attempt that must wait until then, when the last of these holds is over.
     pub(super) fn waits_until(&mut self, until: Instant, holds: Vec<Hold>) -> Taken {
         self.again_at = Some(until);
         let slots = holds.iter().filter(|hold| hold.seat.slot().is_some()).count() as u64;
@@ -251,8 +253,8 @@ impl LockFile {
         Taken::Kept { holder, beside: slots.saturating_sub(1) }
     }
 
-    /// The holds of earlier runs, where these seats are `taken` and `record` is of one that had the lock alone. The file must
-    /// be locked.
+    /// Returns the holds of earlier runs, where these seats are `taken` and `alone` is the record of the last exclusive
+    /// holder. The file must be locked.
     pub(super) fn holds(&mut self, alone: &Record, taken: &[Seat]) -> Vec<Hold> {
         let mut found: Vec<(Seat, Kept, Record)> = Vec::new();
         if let Some(kept) = &alone.kept {
@@ -262,7 +264,7 @@ impl LockFile {
         for number in numbers(file).filter(|number| !taken.iter().any(|seat| seat.number == *number)) {
             let Some(record) = record(file, number) else { continue };
             let Some(kept) = record.kept.clone() else { continue };
-            // A mode that this dlock does not know keeps everybody out.
+            // A mode that this dlock does not know keeps all others out.
             let mode = record.published().and_then(|published| published.mode()).unwrap_or_default();
             found.push((Seat { mode, number }, kept, record));
         }
@@ -275,7 +277,7 @@ impl LockFile {
         found.into_iter().zip(ends).filter_map(hold).collect()
     }
 
-    /// The token for the next holder, and what to warn of.
+    /// Returns the token for the next holder, and a warning, if any.
     pub(super) fn next_token(&self, content: &Content) -> Result<(u64, Option<String>), Error> {
         let (clock, mut concern) = (wall_micros(), None);
         let token = content.token(|counter| {
@@ -291,8 +293,8 @@ impl LockFile {
         Ok((token, concern))
     }
 
-    /// What is written down at the beginning of the file. Fails where that is not ours, or the file that a user named is the
-    /// lock file of a key: its own counter would be passed over, and that lock's next holder would pass over ours.
+    /// Reads the beginning of the file. Fails if it is not ours, or if the file that a user named is the lock file of a
+    /// key: we would ignore its counter, and that lock's next holder would ignore ours.
     pub(super) fn content(&self) -> Result<Content, Error> {
         if self.given.is_some() && is_ours(&self.files.file) {
             return Err(no_lock_file(&self.path, errors::OURS));
@@ -300,7 +302,7 @@ impl LockFile {
         header(self.files.gate()).map_err(|reason| no_lock_file(&self.record_path, &reason))
     }
 
-    /// Whether the file is still the one at its path, by all symbolic links that the user's path goes through.
+    /// Returns `true` if the file is still the one at its path, through all symbolic links on the user's path.
     pub(super) fn is_in_place(&self) -> bool {
         let there = match &self.given {
             Some(given) => std::fs::metadata(given),
@@ -309,14 +311,14 @@ impl LockFile {
         is_same(&self.files.file, there)
     }
 
-    /// Whether the file is still the one at its path, and so is the one with counter and holders: whoever comes next must see
-    /// what this one writes there.
+    /// Returns `true` if the file is still the one at its path, and so is the one with counter and holders: the next
+    /// holder must see what this one writes there.
     pub(super) fn is_current(&self) -> bool {
         let is_gate_in_place = |gate| is_same(gate, std::fs::symlink_metadata(&self.record_path));
         self.is_in_place() && self.files.gate.as_ref().is_none_or(is_gate_in_place)
     }
 
-    /// Resolves when it is worth trying again, after an attempt that is to wait.
+    /// Resolves when it is worth trying again, after an attempt that waits.
     pub(super) async fn changed(&mut self) {
         let limit = Instant::now() + refresh(self.position.filter(|_| self.line.is_pending()));
         let limit = self.again_at.map_or(limit, |at| at.min(limit));
@@ -332,7 +334,7 @@ impl LockFile {
         }
     }
 
-    /// Resolves when it is worth trying again, after an attempt that others have kept from looking, at `limit` at the latest.
+    /// Resolves when it is worth trying again after an attempt that others kept from looking, at `limit` at the latest.
     pub(super) async fn passed(&mut self, limit: Instant) -> Result<(), Error> {
         self.line.comes_next(&self.files).map_err(|error| self.unusable(&error))?;
         let limit = limit.min(Instant::now() + PASSING);
@@ -343,14 +345,14 @@ impl LockFile {
         Ok(())
     }
 
-    /// Who has succeeded in the claim's period already, as far as can be seen before coming into the line.
+    /// Returns who has already succeeded in the claim's period, as far as can be seen before entering the line.
     pub(super) fn done(&self, claim: &Claim) -> Option<Box<Done>> {
         let is_asked = claim.once_per.is_some() && !self.line.is_queued() && self.held.is_none();
         is_asked.then(|| header(self.files.gate()).ok()).flatten()?.done_in(claim, wall_millis())
     }
 
-    /// Gives the lock back if it is ours, and leaves the line. If the command has succeeded in the claim's period, that is
-    /// written down; what prevents it is added to `concerns`.
+    /// Releases the lock if we hold it, and leaves the line. Records a success of the command in the claim's period; an
+    /// error that prevents this is added to `concerns`.
     pub(super) fn release(mut self, claim: &Claim, used: Used, concerns: &mut Vec<String>) -> Result<Released, Error> {
         let Some(mut held) = self.held.take() else {
             self.line.leave(&self.files).map_err(|error| self.unusable(&error))?;
@@ -359,8 +361,8 @@ impl LockFile {
         let mine = self.is_in_place();
         let kept = held.kept.as_ref().filter(|kept| used != Used::No && kept.left().is_some());
         if mine {
-            // Best effort: a leftover text names a holder that the kernel does not confirm. A nested run that is left must
-            // not take one for its outer run.
+            // Best effort: a leftover text names a holder that the kernel does not confirm. A nested run that remains
+            // must not take such a text for its outer run.
             let text = kept.map(|_| finished(&held.text)).unwrap_or_default();
             let has_succeeded = note_success(&mut held.done, claim, used);
             match held.seat {
@@ -377,7 +379,7 @@ impl LockFile {
         }
         self.line.leave(&self.files).map_err(|error| self.unusable(&error))?;
         if held.seat.is_some() {
-            // Now, and not before: a waiter that hears of it finds the seat free.
+            // Only now: a waiter that is notified finds the seat free.
             let _ = futimens(self.files.gate(), &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW);
         }
         Ok(match (mine, kept) {
@@ -387,24 +389,25 @@ impl LockFile {
         })
     }
 
-    /// The error of a system call on the locked file.
+    /// Returns the error of a system call on the locked file.
     pub(super) fn unusable(&self, error: &io::Error) -> Error {
         no_lock_file(&self.path, &error.to_string())
     }
 
-    /// The error where the token could not be written down.
+    /// Returns the error if the token could not be written.
     pub(super) fn unwritten(&self, error: &io::Error) -> Error {
         no_lock_file(&self.record_path, &errors::unwritten(error))
     }
 }
 
-/// Whether a contender of this mode may enter, where these seats are `taken` and earlier runs have these `holds`.
+/// Decides whether a contender of this mode may enter, where these seats are `taken` and earlier runs have these
+/// `holds`.
 pub(super) fn may_enter(mode: Mode, taken: &[Seat], holds: &[Hold]) -> Entry {
     let kept: Vec<(Seat, Instant)> = holds.iter().map(|hold| (hold.seat, hold.until)).collect();
     entry(mode, taken, &kept)
 }
 
-/// Whether an open file is the one that is `there`.
+/// Returns `true` if the open file is the one that is `there`.
 fn is_same(file: &File, there: io::Result<std::fs::Metadata>) -> bool {
     matches!((file.metadata(), there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
 }

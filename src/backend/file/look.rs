@@ -1,5 +1,5 @@
 /*!
-Who holds a lock, as far as the kernel and the text in the lock file tell, and who waits for it.
+The holders and waiters of a lock, as far as the kernel and the text in the lock file show them.
 */
 
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 
 impl LockFile {
-    /// The run around this one that says here that it holds the lock, if there is one. Whether it does is for the caller to
-    /// find out. Only before we are in the line.
+    /// Returns the outer run of this one that is recorded here as a holder, if any. The caller must check that it does
+    /// hold the lock. Returns `None` once we are in the line.
     pub(super) fn outer(&self, claim: &Claim) -> Option<Box<Published>> {
         let is_new = self.held.is_none() && !self.line.is_queued() && !self.line.is_locked();
         if claim.outer.is_empty() || !is_new {
@@ -31,7 +31,7 @@ impl LockFile {
         published.find(|published| !published.done && claim.outer.contains(&published.id))
     }
 
-    /// Finds out who holds the lock, and our place in the line.
+    /// Determines who holds the lock, and our position in the line.
     pub(super) fn look(&mut self, claim: &Claim) -> Busy {
         let content = header(self.files.gate()).ok();
         let locks = self.kernel_locks();
@@ -55,12 +55,12 @@ impl LockFile {
         Busy { holder, beside, position, now: wall_millis() }
     }
 
-    /// The request to stop that was made to this owner.
+    /// Returns the request to stop that was made to this owner.
     pub(super) fn asked(&self, claim: &Claim) -> Option<Ask> {
         requests::find(self.files.gate(), claim.owner.as_str())
     }
 
-    /// Finds out who uses this number of slots.
+    /// Determines who uses this number of slots.
     pub(super) fn user_of(&self, slots: u32) -> OtherSlots {
         let mut seats = self.known_seats();
         seats.retain(|seat| seat.mode.slots() == Some(slots));
@@ -69,7 +69,7 @@ impl LockFile {
         OtherSlots { slots, holder, now: wall_millis() }
     }
 
-    /// The holder of a lock that nobody shares, where the kernel says that the process `pid` has it.
+    /// Returns the holder of a lock that is not shared, where the kernel says that the process `pid` holds it.
     fn holder_alone(&self, content: Option<&Content>, pid: Option<i32>) -> Holder {
         let finished = content.and_then(|content| self.finished(content));
         let published = content.map(|content| content.record.holder.as_slice());
@@ -77,7 +77,7 @@ impl LockFile {
         match (published, pid) {
             (published, Some(pid)) => match (published.map(Holder::read), finished) {
                 (Some(Holder::Dlock(published)), _) if published.about.pid == pid => Holder::Dlock(published),
-                // The first in line has it until the hold of the one before is over.
+                // The first in line has it locked until its predecessor's hold is over.
                 (_, Some((holder, _))) if command_name(pid) == "dlock" => holder,
                 _ => process(Some(pid)),
             },
@@ -87,15 +87,15 @@ impl LockFile {
         }
     }
 
-    /// The earlier run that keeps the lock taken longest although it does not use it any more, and how long.
+    /// Returns the earlier run that keeps the lock taken longest although it no longer uses it, and for how long.
     fn finished(&self, content: &Content) -> Option<(Holder, Duration)> {
         let file = self.files.gate();
         let records = numbers(file).filter_map(|number| record(file, number)).filter_map(|record| record.finished());
         content.record.finished().into_iter().chain(records).max_by_key(|(_, left)| *left)
     }
 
-    /// The earlier runs that keep a seat although they do not use the lock any more, and their modes, where others have these
-    /// `seats`.
+    /// Returns the earlier runs that keep a seat although they no longer use the lock, and their modes, where others
+    /// have these `seats`.
     fn kept(&self, seats: &[Seat]) -> Vec<(Mode, Holder)> {
         let file = self.files.gate();
         let left = numbers(file).filter(|number| !seats.iter().any(|seat| seat.number == *number));
@@ -108,13 +108,13 @@ impl LockFile {
         runs.filter_map(with_mode).collect()
     }
 
-    /// The dlock that has this seat, if that has been written down.
+    /// Returns the dlock that has this seat, if that is recorded.
     fn occupant(&self, seat: Seat) -> Option<Holder> {
         let published = record(self.files.gate(), seat.number)?.published()?;
         (published.mode() == Some(seat.mode) && !published.done).then_some(Holder::Dlock(published))
     }
 
-    /// The seats that others have, as far as they can be seen.
+    /// Returns the seats of others, as far as they can be seen.
     fn known_seats(&self) -> Vec<Seat> {
         if self.files.has_ranges { self.seats().unwrap_or_default() } else { Vec::new() }
     }
@@ -126,7 +126,7 @@ impl LockFile {
     }
 }
 
-/// What others wait for at a lock that is free, where the process `pid` is the next in line.
+/// Returns what blocks a free lock, where the process `pid` is first in line: that process if it is suspended.
 fn next(pid: i32) -> Holder {
     if is_suspended(pid) {
         Holder::InTheWay(format!("{} (pid {pid}), which is first in line and suspended", command_name(pid)))
@@ -135,7 +135,7 @@ fn next(pid: i32) -> Holder {
     }
 }
 
-/// The holder that is this process, of which the kernel may not tell.
+/// Returns this process as the holder; the kernel may not show it.
 fn process(pid: Option<i32>) -> Holder {
     pid.map_or(Holder::Unknown, |pid| Holder::Process(pid, command_name(pid)))
 }

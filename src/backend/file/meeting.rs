@@ -1,9 +1,9 @@
 /*!
-What latches and barriers on one host have in common: a file in the lock directory, `KEY.latch` or `KEY.meet` (beside a file
-that `?path` names, with its name and that ending). It holds one line of JSON; what follows is left of a longer one.
+The common part of latches and barriers on one host: a file in the lock directory, `KEY.latch` or `KEY.meet` (beside a
+file that `?path` names, with its name and that ending). It holds one line of JSON; the rest is left of a longer one.
 
-Whoever reads or writes the file has its first byte locked, for reading or for writing. These are locks of the open file
-(`F_OFD_SETLK`), which end with the process and have nothing to do with `flock(2)`.
+Readers and writers of the file lock its first byte, for reading or for writing. These are locks of the open file
+(`F_OFD_SETLK`), which end with the process and are independent of `flock(2)`.
 */
 
 use std::ffi::OsString;
@@ -26,21 +26,21 @@ use crate::backend::file::watch::Watcher;
 use crate::backend::meeting::Meeting;
 use crate::clock::{Instant, pause, sleep_until};
 
-/// What is locked by whoever reads or writes the file.
+/// The range that readers and writers of the file lock.
 const ALL: Range = Range { start: 0, length: 1 };
-/// How often it is tried to lock the file, which others have for a moment only.
+/// The interval between attempts to lock the file, which others lock only for a moment.
 const TURN: Duration = Duration::from_millis(2);
-/// How often a waiter looks again although it has heard nothing.
+/// The interval at which a waiter looks again without a notification.
 const LOOK: Duration = Duration::from_millis(250);
-/// How much of a file is read.
+/// The number of bytes of a file that are read.
 const LONGEST: u64 = 4 * 1024 * 1024;
 
-/// Why a lock on a byte of the file failed.
+/// Returns the reason why a lock on a byte of the file failed.
 pub(super) fn no_byte_lock(errno: Errno) -> String {
     if ranges::is_unknown(errno) { errors::NO_RANGES.to_owned() } else { errno.desc().to_owned() }
 }
 
-/// What the file says; the default where it is empty. The error is the reason why that is not known.
+/// Reads the content of the file; the default if it is empty. The error is the reason why it cannot be read.
 pub(super) fn read<T: DeserializeOwned + Default>(mut file: &File) -> Result<T, String> {
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))
@@ -52,8 +52,8 @@ pub(super) fn read<T: DeserializeOwned + Default>(mut file: &File) -> Result<T, 
     }
 }
 
-/// Replaces what the file says with a single write; where there is no room for it, nothing is replaced. The error is the
-/// reason why that failed.
+/// Replaces the content of the file with a single write; without enough room, nothing is replaced. The error is the
+/// reason of the failure.
 pub(super) fn write<T: Serialize>(file: &File, said: &T) -> Result<(), String> {
     let mut text = serde_json::to_string(said).map_err(|error| error.to_string())?;
     text.push('\n');
@@ -62,7 +62,7 @@ pub(super) fn write<T: Serialize>(file: &File, said: &T) -> Result<(), String> {
     written.and_then(|()| file.set_len(text.len() as u64)).map_err(|error| errors::unwritten(&error))
 }
 
-/// Makes sure that so many bytes can be written, where the file system can tell.
+/// Makes sure that this many bytes can be written, if the file system can tell.
 fn reserve(file: &File, length: usize) -> io::Result<()> {
     let length = i64::try_from(length).map_err(io::Error::other)?;
     match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
@@ -71,7 +71,7 @@ fn reserve(file: &File, length: usize) -> io::Result<()> {
     }
 }
 
-/// Whether the file says something in the form of dlock, or nothing.
+/// Returns `true` if the file is empty or begins as dlock's files do.
 pub(super) fn is_ours(mut file: &File) -> io::Result<bool> {
     let mut first = [0];
     file.seek(SeekFrom::Start(0))?;
@@ -83,39 +83,39 @@ pub(super) fn is_ours(mut file: &File) -> io::Result<bool> {
 struct Sheet {
     file: File,
     path: PathBuf,
-    /// Whether it is open for writing.
+    /// `true` if it is open for writing.
     is_writable: bool,
-    /// Reports what happens to it.
+    /// Reports changes of the file.
     watcher: Watcher,
 }
 
 impl Sheet {
-    /// Whether it is still the one at its path.
+    /// Returns `true` if it is still the file at its path.
     fn is_in_place(&self) -> bool {
         let there = std::fs::symlink_metadata(&self.path);
         matches!((self.file.metadata(), there), (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino())
     }
 }
 
-/// The file of a latch or barrier, and who takes part.
+/// The file of a latch or barrier, and its participant.
 #[derive(Debug)]
 pub(super) struct Board {
     spot: Spot,
-    /// Whether a remote file system is trusted.
+    /// `true` if a remote file system is trusted.
     remote: bool,
-    /// Who takes part, and in what.
+    /// The participant and the meeting point.
     pub meeting: Meeting,
-    /// How the name of the file ends.
+    /// The suffix of the file's name.
     ending: &'static str,
     /// The directory, and the file's name in it.
     place: Option<(Place, OsString)>,
     sheet: Option<Sheet>,
-    /// Reports new files, while there is no such file.
+    /// Reports new files, while this one does not exist.
     watcher: Option<Watcher>,
 }
 
 impl Board {
-    /// The file with this `ending` at `spot`; not opened yet.
+    /// Returns the file with this `ending` at `spot`, not yet opened.
     pub(super) fn new(spot: Spot, remote: bool, meeting: Meeting, ending: &'static str) -> Self {
         Self { spot, remote, meeting, ending, place: None, sheet: None, watcher: None }
     }
@@ -137,7 +137,7 @@ impl Board {
         Ok(())
     }
 
-    /// Opens the file, unless that is done; makes it where that is for writing. False where it is not there.
+    /// Opens the file, unless it is open; creates it if this is for writing. Returns `false` if it does not exist.
     fn open(&mut self, writes: bool) -> Result<bool, Error> {
         self.find()?;
         if self.sheet.as_ref().is_some_and(|sheet| sheet.is_writable || !writes) {
@@ -148,7 +148,7 @@ impl Board {
         let file = if writes {
             place.lock_file(name).map_err(|reason| no_lock_file(&path, &reason))?
         } else {
-            // Before it is looked for, so that it is not missed.
+            // Created before the look, so that a new file is not missed.
             self.watcher.get_or_insert_with(|| Watcher::of_new_files(&place.path));
             match place.existing_file(name).map_err(|reason| no_lock_file(&path, &reason))? {
                 Some(file) => file,
@@ -160,8 +160,8 @@ impl Board {
         Ok(true)
     }
 
-    /// Does `work` with the file, which nobody writes meanwhile, and nobody reads either if this one `writes`. None where it is
-    /// not there, and is not to be made. An error of `work` is its reason.
+    /// Does `work` with the file while no other process writes it, nor reads it if this one `writes`. Returns `None` if
+    /// the file does not exist and is not to be created. An error of `work` is its reason.
     pub(super) async fn with<T>(
         &mut self,
         writes: bool,
@@ -176,11 +176,11 @@ impl Board {
             match ranges::lock(&sheet.file, kind, ALL) {
                 Ok(true) if sheet.is_in_place() => {
                     let done = work(&sheet.file).map_err(|reason| no_lock_file(&sheet.path, &reason));
-                    // It ends with the process at the latest.
+                    // The lock ends with the process at the latest.
                     let _ = ranges::unlock(&sheet.file, ALL);
                     return done.map(Some);
                 }
-                // Another one is in its place, or none.
+                // The file was replaced or removed.
                 Ok(true) => self.sheet = None,
                 Ok(false) => pause(TURN).await,
                 Err(errno) => return Err(no_lock_file(&sheet.path, &no_byte_lock(errno))),
@@ -188,7 +188,7 @@ impl Board {
         }
     }
 
-    /// Does `work` with the file, and removes the file if that says so.
+    /// Does `work` with the file, and removes the file if `work` returns `true`.
     pub(super) async fn with_or_without(
         &mut self,
         work: impl FnOnce(&File) -> Result<bool, String>,
@@ -196,10 +196,10 @@ impl Board {
         self.find()?;
         let (place, name) = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
         let path = place.path.join(name);
-        // Removed while it is locked: whoever waits to lock it finds that it is not in its place.
+        // Removed while it is locked: a process that waits to lock it notices that it is not in place.
         let removes = |file: &File| -> Result<(), String> {
             if work(file)? {
-                // Where that is not allowed, it stays and says that there is nothing.
+                // If that is not allowed, the file stays, without entries.
                 let _ = std::fs::remove_file(&path);
             }
             Ok(())
@@ -208,7 +208,7 @@ impl Board {
         Ok(())
     }
 
-    /// Whether the file is there.
+    /// Returns `true` if the file exists.
     pub(super) fn is_there(&self) -> bool {
         let path = self.place.as_ref().map(|(place, name)| place.path.join(name));
         path.is_some_and(|path| std::fs::symlink_metadata(path).is_ok())

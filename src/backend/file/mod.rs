@@ -1,9 +1,9 @@
 /*!
 Lock files on one host: `flock(2)` on `<dir>/<key>.lock`, the lock that `flock(1)` takes on the same file.
 
-The file holds the fencing counter, which stays (see [`floor`] for what a reboot removes), and who holds the lock, which
-is removed with the release. Where the lock is to be held for a time of its own, [`kept`] says until when, and the next
-holder waits for that with the file locked:
+The file holds the fencing counter, which stays (see [`floor`] for what a reboot removes), and the holder, which is
+removed with the release. If the lock has a minimum hold, [`kept`] gives its end, and the next holder waits for that
+with the file locked:
 
 ```text
 dlock:1 0001795190000000123
@@ -12,16 +12,16 @@ kept 8e6c3d90-… 0000000000000612345 0000000000000040000
 once {"v":1,"period":498652,"length":3600000,…}
 ```
 
-The last line stays too: it says in which period a command has succeeded (`--once-per`), one line for each length of periods.
+The last line, which stays too, records a period in which a command has succeeded (`--once-per`), one for each length.
 
-Readers and slots lock the file as `flock -s` does. Locks on bytes far beyond its content tell who they are ([`seats`]) and
-who comes next ([`line`](mod@line)), and each of them has a record of its own in the file ([`content`]).
+Readers and slots lock the file as `flock -s` does. Locks on bytes far beyond its content show who they are ([`seats`])
+and who is next ([`line`](mod@line)), and each of them has its own record in the file ([`content`]).
 
-Where the URL names a file itself (`file:///dir/file?path`), that file is locked and never written to: other programs that
-lock it may fill or empty it. Then counter and holders are in `<file>.dlock` beside it, under the same lock.
+If the URL names a file itself (`file:///dir/file?path`), that file is locked and never written to: other programs that
+lock it may fill or empty it. Counter and holders are then in `<file>.dlock` beside it, under the same lock.
 
-The kernel wakes waiters in the order in which they came. The command inherits the locked descriptor, so that the lock
-lives as long as the work whatever happens to dlock. A lock file that is removed or replaced is no lock any more; a
+The kernel wakes waiters in the order of their arrival. The command inherits the locked descriptor, so that the lock
+lives as long as the work, whatever happens to dlock. A lock file that is removed or replaced is no longer a lock; a
 holder checks for that twice a second.
 */
 
@@ -69,10 +69,10 @@ use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue
 use crate::clock::{Instant, wall_millis};
 use crate::key::Namespace;
 
-/// How often a holder checks that its lock file is still in place.
+/// The interval at which a holder checks that its lock file is still in place.
 const CHECK: Duration = Duration::from_millis(500);
-/// How long an attempt without a wait goes on while other contenders are just looking too, which takes each of them a
-/// millisecond or two. There may be hundreds, and on a busy machine one of them may not get on for a while.
+/// The time for which an attempt without a wait continues while other contenders are looking, too, which takes each of
+/// them a millisecond or two. There may be hundreds, and on a busy machine one of them may be stalled for a while.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Lock files in one directory, or one file.
@@ -80,12 +80,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct FileService {
     /// The directory or the file.
     spot: Spot,
-    /// Whether a remote file system is trusted.
+    /// `true` if a remote file system is trusted.
     remote: bool,
 }
 
 impl FileService {
-    /// Lock files at `spot`; `remote` trusts a remote file system.
+    /// Returns the lock files at `spot`; `remote` trusts a remote file system.
     #[must_use]
     fn new(spot: Spot, remote: bool) -> Self {
         Self { spot, remote }
@@ -129,7 +129,7 @@ struct FileContender {
     claim: Claim,
     spot: Spot,
     remote: bool,
-    /// The directory, and the file's name in it where the key does not decide that.
+    /// The directory, and the file's name in it unless the key determines that.
     place: Option<(Place, Option<OsString>)>,
     lock: Option<LockFile>,
     concerns: Vec<String>,
@@ -163,7 +163,7 @@ impl FileContender {
         Ok(())
     }
 
-    /// Closes the lock file, which was replaced, and finds the directory again, to which a link may have led.
+    /// Closes the replaced lock file, and finds the directory again, as a link may lead elsewhere now.
     fn reopen(&mut self) -> Result<(), Error> {
         self.lock = None;
         if matches!(self.spot, Spot::File(_)) {
@@ -189,7 +189,7 @@ impl Contender for FileContender {
     }
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
-        // Well within what an attempt may take.
+        // Well within the time that an attempt may take.
         let give_up_at = Instant::now() + TIMEOUT.min(self.claim.ttl / 6);
         loop {
             self.open()?;
@@ -230,7 +230,7 @@ impl Contender for FileContender {
                 }
                 Ok(Taken::Replaced) => self.reopen()?,
                 Err(error) => {
-                    // What it has locked ends with it.
+                    // The lock file's locks end with it.
                     self.lock = None;
                     return Err(error);
                 }

@@ -1,13 +1,13 @@
 /*!
-The last periods in which commands have succeeded (`--once-per`), one for each length, as a holder writes them down.
+The last periods in which commands have succeeded (`--once-per`), one for each length, as a holder records them.
 */
 
 use crate::backend::{Claim, Used};
 use crate::clock::wall_millis;
 use crate::holder::done::Done;
 
-/// Adds to what was `done` that a command under this claim has succeeded in its period now, if it was `used` for that. Says
-/// whether it was.
+/// Adds to `done` that a command under this claim has succeeded in its period now, if the lock was `used` for that.
+/// Returns `true` if it was.
 pub(super) fn note_success(done: &mut Vec<Done>, claim: &Claim, used: Used) -> bool {
     let Some(once) = claim.once_per.filter(|_| used == Used::Success) else { return false };
     let now = wall_millis();

@@ -1,5 +1,5 @@
 /*!
-Finding out whether a directory of lock files, or one lock file, can be used.
+Checks whether a directory of lock files, or one lock file, can be used.
 */
 
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::backend::probing::{Finding, Met, Probes, Verdict, kind_of};
 use crate::here;
 use crate::key::Key;
 
-/// How much room a file system must have that is not said to be full, in bytes and in files.
+/// The free space below which a file system is reported as full, in bytes and in files.
 const ROOM: u64 = 256 * 1024;
 const FILES: u64 = 16;
 
@@ -34,7 +34,7 @@ impl FileProbes {
     }
 }
 
-/// The directory of a file that the user named. If the file is there, it has to be one that can be locked.
+/// Returns the directory of a file that the user named. An existing file must be one that can be locked.
 fn place_of_named(path: &Path, remote: bool) -> Result<Place, Error> {
     let (place, name) = Place::of_file(path, remote)?;
     if !matches!(place.existing(&name), Err(Errno::ENOENT)) {
@@ -43,7 +43,7 @@ fn place_of_named(path: &Path, remote: bool) -> Result<Place, Error> {
     Ok(place)
 }
 
-/// What the room on a file system is worth: so many bytes and files are free, where it counts files.
+/// Returns the finding on a file system with this many free bytes and files, if it counts files.
 fn room(bytes: u64, files: Option<u64>) -> Option<Finding> {
     let text = match files {
         _ if bytes < ROOM => format!("its file system is full: {} KiB are free", bytes / 1024),
@@ -53,7 +53,7 @@ fn room(bytes: u64, files: Option<u64>) -> Option<Finding> {
     Some(Finding::warn("directory", text, "make room: a lock that is new there needs a file"))
 }
 
-/// What a file system is worth.
+/// Returns the finding on a file system's free space.
 fn room_of(system: &Statvfs) -> Option<Finding> {
     let bytes = system.blocks_available().saturating_mul(system.fragment_size());
     let files = Some(system.files_available()).filter(|_| system.files() > 0);

@@ -1,8 +1,8 @@
 /*!
-Locks on ranges of bytes of a lock file. They tell who wants the lock and how it is held, which flock(2) does not.
+Locks on ranges of bytes of a lock file. They show who wants the lock and how it is held, which flock(2) does not.
 
-They are open file description locks: as with flock(2), all copies of a descriptor share them, inherited ones too, and they
-end with the last copy. Neither kind of lock sees the other. The bytes are far beyond the content of a lock file:
+They are open file description locks: as with flock(2), all copies of a descriptor share them, also inherited ones, and
+they end with the last copy. Neither kind of lock sees the other. The bytes are far beyond the content of a lock file:
 
 | range | locked by | for how long |
 | --- | --- | --- |
@@ -12,7 +12,7 @@ end with the last copy. Neither kind of lock sees the other. The bytes are far b
 | [`WANTED`] | every waiter that wants a slot; the byte is the number of slots | until it has one |
 | [`SEATS`] | every holder that shares the lock; the byte is its seat | as long as it holds the lock |
 
-The locks on the first three ranges begin with the first byte, and their length tells the process: `/proc/locks` does not.
+Locks on the first three ranges begin at the first byte; their length gives the process, which `/proc/locks` lacks.
 */
 
 use std::fs::File;
@@ -29,34 +29,34 @@ pub(super) struct Range {
     pub length: i32,
 }
 
-/// The first byte of all. With everything after it, it fits into 31 bits.
+/// The first byte of all ranges, which fit into 31 bits.
 const BASE: i32 = 1 << 30;
 /// The length of each range: more than there can be process ids.
 const SPAN: i32 = 1 << 23;
 
 /// Locked by the contender whose turn it is.
 pub(super) const TURNSTILE: Range = Range { start: BASE, length: SPAN };
-/// Locked by each waiter that is in the kernel's queue to have the lock alone.
+/// Locked by each waiter for the exclusive lock in the kernel's queue.
 pub(super) const EXCLUSIVE: Range = Range { start: BASE + SPAN, length: SPAN };
 /// Locked by the contender at the turnstile if it waits there.
 pub(super) const FIRST: Range = Range { start: BASE + 2 * SPAN, length: SPAN };
-/// The byte N is locked by each waiter that wants one of N slots.
+/// Byte N is locked by each waiter for one of N slots.
 pub(super) const WANTED: Range = Range { start: BASE + 3 * SPAN, length: SPAN };
-/// Each byte is a seat of a holder.
+/// Each byte is a holder's seat.
 pub(super) const SEATS: Range = Range { start: BASE + 4 * SPAN, length: SPAN };
-/// Locked by any waiter but those that wait at the turnstile.
+/// Locked by all waiters except those for the turnstile.
 pub(super) const WAITERS: Range = Range { start: BASE + SPAN, length: 2 * SPAN };
-/// Whatever a contender locks before it has the lock.
+/// All ranges that a contender locks before it has the lock.
 pub(super) const LINE: Range = Range { start: BASE, length: 4 * SPAN };
 
 impl Range {
-    /// The part of it that the process `pid` locks.
+    /// Returns the part of the range that the process `pid` locks.
     #[must_use]
     pub(super) fn of_process(self, pid: i32) -> Self {
         Self { start: self.start, length: pid.clamp(0, self.length - 1) + 1 }
     }
 
-    /// The process that has locked the bytes from `start` to `end`, if that is its part of this range.
+    /// Returns the process that has locked the bytes from `start` to `end`, if that is its part of this range.
     #[must_use]
     pub(super) fn process(self, start: &str, end: &str) -> Option<i32> {
         let (start, end): (i32, i32) = (start.parse().ok()?, end.parse().ok()?);
@@ -64,19 +64,19 @@ impl Range {
         (start == self.start && (0..self.length).contains(&pid)).then_some(pid)
     }
 
-    /// The byte `index` of it.
+    /// Returns the byte `index` of the range.
     #[must_use]
     pub(super) fn byte(self, index: i32) -> Self {
         Self { start: self.start.saturating_add(index), length: 1 }
     }
 
-    /// Its bytes from `first` on, and before `end`.
+    /// Returns the bytes from `first` up to, but not including, `end`.
     #[must_use]
     pub(super) fn part(self, first: i32, end: i32) -> Self {
         Self { start: self.start + first, length: end - first }
     }
 
-    /// What is left of it before and after `other`, which is within it.
+    /// Returns the parts before and after `other`, which is within the range.
     #[must_use]
     pub(super) fn without(self, other: Self) -> [Self; 2] {
         let after = other.start + other.length;
@@ -86,7 +86,7 @@ impl Range {
         ]
     }
 
-    /// Whether all of `other` is within it.
+    /// Returns `true` if all of `other` is within the range.
     #[must_use]
     pub(super) fn contains(self, other: Self) -> bool {
         let end = |range: Self| i64::from(range.start) + i64::from(range.length);
@@ -94,16 +94,16 @@ impl Range {
     }
 }
 
-/// How a range is locked.
+/// The kind of lock on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Together with others that do the same.
+    /// Shared with other read locks.
     Read,
-    /// Alone. The file must be open for writing.
+    /// Exclusive. The file must be open for writing.
     Write,
 }
 
-/// Locks `range` of `file`, unless that conflicts with another lock: then it returns false.
+/// Locks `range` of `file`; returns `false` if that conflicts with another lock.
 pub(super) fn lock(file: &File, kind: Kind, range: Range) -> nix::Result<bool> {
     let kind = match kind {
         Kind::Read => libc::F_RDLCK,
@@ -116,8 +116,8 @@ pub(super) fn lock(file: &File, kind: Kind, range: Range) -> nix::Result<bool> {
     }
 }
 
-/// Locks `range` of `file` alone, and waits for that as long as it takes. The kernel serves waiters in the order in which
-/// they came.
+/// Locks `range` of `file` exclusively, and waits for that without limit. The kernel serves waiters in the order of
+/// their arrival.
 pub(super) fn wait_for(file: &File, range: Range) -> nix::Result<()> {
     loop {
         match fcntl(file, FcntlArg::F_OFD_SETLKW(&request(libc::F_WRLCK, range))) {
@@ -127,12 +127,13 @@ pub(super) fn wait_for(file: &File, range: Range) -> nix::Result<()> {
     }
 }
 
-/// Unlocks `range` of `file`, as far as it is locked through this descriptor or a copy of it.
+/// Unlocks those parts of `range` of `file` that are locked through this descriptor or a copy of it.
 pub(super) fn unlock(file: &File, range: Range) -> nix::Result<()> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&request(libc::F_UNLCK, range))).map(drop)
 }
 
-/// A lock in `range` of `file` that is not of this descriptor or a copy of it. It may be larger than that range.
+/// Returns a lock in `range` of `file` that does not belong to this descriptor or a copy of it. It may exceed that
+/// range.
 pub(super) fn conflict(file: &File, range: Range) -> nix::Result<Option<Range>> {
     if range.length <= 0 {
         // For the kernel that would be a range without an end.
@@ -144,12 +145,12 @@ pub(super) fn conflict(file: &File, range: Range) -> nix::Result<Option<Range>> 
         return Ok(None);
     }
     let start = i32::try_from(found.l_start).unwrap_or(i32::MAX);
-    // Zero bytes are all that follow.
+    // A length of zero means all bytes that follow.
     let length = i32::try_from(found.l_len).ok().filter(|&length| length > 0).unwrap_or(i32::MAX);
     Ok(Some(Range { start, length }))
 }
 
-/// Whether the error says that there are no such locks, in this kernel or on this file system.
+/// Returns `true` if the error says that this kernel or this file system does not have such locks.
 #[must_use]
 pub(super) fn is_unknown(errno: Errno) -> bool {
     matches!(errno, Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::ENOLCK)
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(conflict(&other, TURNSTILE.byte(0)), Ok(Some(range)));
         assert_eq!(conflict(&one, TURNSTILE), Ok(None), "its own lock");
         assert_eq!(conflict(&other, TURNSTILE.part(0, 0)), Ok(None), "no byte");
-        // A copy has it too, and keeps it.
+        // A copy has it, too, and keeps it.
         let copy = one.try_clone().expect("copied");
         drop(one);
         assert_eq!(conflict(&other, TURNSTILE), Ok(Some(range)));
@@ -230,14 +231,14 @@ mod tests {
         assert_eq!(wait_for(&other, range), Ok(()));
         drop(other);
         assert_eq!(conflict(&copy, LINE), Ok(None));
-        // Readers share, also through a descriptor that cannot be written to, and a look at them needs no right to write.
+        // Readers share, even through a read-only descriptor, and a look at them needs no write permission.
         let reader = std::fs::File::open(&path).expect("opened");
         assert_eq!(lock(&reader, Kind::Read, SEATS.byte(1)), Ok(true));
         assert_eq!(lock(&copy, Kind::Read, SEATS.byte(1)), Ok(true));
         assert_eq!(lock(&copy, Kind::Write, SEATS.byte(1)), Ok(false));
         assert_eq!(lock(&reader, Kind::Write, SEATS.byte(2)), Err(Errno::EBADF));
         assert_eq!(conflict(&reader, SEATS), Ok(Some(SEATS.byte(1))));
-        // Somebody else's lock on the whole file.
+        // Another program's lock on the whole file.
         let all = request(libc::F_RDLCK, Range { start: 0, length: 0 });
         let file = open();
         fcntl(&file, FcntlArg::F_OFD_SETLK(&all)).expect("locked");

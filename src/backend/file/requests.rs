@@ -1,7 +1,7 @@
 /*!
-Requests to stop, in a lock file: lines after everything else that is there. Whoever asks appends one with a single write, and
-takes no lock for that. Whoever writes the file anew cuts them off but for the last one, which stays for a week as the trace of
-the last break.
+Requests to stop, in a lock file: lines after all other content. The requester appends one with a single write, without
+a lock. A holder that rewrites the file removes all but the last one, which stays for a week as the trace of the last
+break.
 */
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::backend::file::content::BLOCK;
 use crate::clock::wall_millis;
 use crate::holder::ask::Ask;
 
-/// How much of the end of a lock file is looked at, in bytes: the last few requests.
+/// The number of bytes at the end of a lock file that are searched for requests.
 const TAIL: u64 = 16 * 1024;
 
 /// Appends a request to `file`, which must have been opened for appending.
@@ -20,34 +20,34 @@ pub(super) fn append(mut file: &File, ask: &Ask) -> io::Result<()> {
     file.write_all(format!("\n{}\n", ask.text()).as_bytes())
 }
 
-/// The last request that was made to this owner.
+/// Returns the last request that was made to this owner.
 pub(super) fn find(file: &File, owner: &str) -> Option<Ask> {
     last(file, |line| Ask::read(line, owner))
 }
 
-/// The last request that was made to anybody, if it is not long ago: what was appended last, or what was kept before the records of
-/// those who share the lock.
+/// Returns the last recent request to any owner: the one that was appended last, or the one that was kept before the
+/// co-holders' records.
 pub(super) fn trace(file: &File) -> Option<Ask> {
     let now = wall_millis();
     let read = |line: &[u8]| Ask::read_trace(line, now);
     last(file, read).or_else(|| last_in(file, 0, BLOCK, read))
 }
 
-/// The line that keeps this trace in a file that is written anew, if there is room for it where `before` is in front of it: it
-/// must end before the first record of those who share a lock.
+/// Returns the line that keeps this trace in a rewritten file, if there is room for it after `before` bytes: it must
+/// end before the first record of co-holders.
 pub(super) fn kept(trace: Option<&Ask>, before: usize) -> String {
     let line = trace.map(|ask| ask.text() + "\n").unwrap_or_default();
     if before + line.len() < BLOCK { line } else { String::new() }
 }
 
-/// What `read` makes of the last line that it understands, at the end of the file.
+/// Applies `read` to the lines at the end of the file, last line first, and returns its first result.
 fn last<T>(file: &File, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let length = file.metadata().ok()?.len();
     let from = length.saturating_sub(TAIL);
     last_in(file, from, usize::try_from(length - from).ok()?, read)
 }
 
-/// What `read` makes of the last line that it understands, among so many bytes from this one on.
+/// The same for the lines in `length` bytes at the offset `from`.
 fn last_in<T>(file: &File, from: u64, length: usize, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let mut bytes = vec![0; length];
     let there = file.read_at(&mut bytes, from).ok()?;
@@ -92,7 +92,7 @@ mod tests {
             assert_eq!(header.done.len(), usize::from(begins.contains("once")), "{text}");
             assert!(header.record.published().is_none() && numbers(&file).is_empty(), "{text}");
         }
-        // In front of the records of many who share the lock.
+        // Ahead of the records of many co-holders.
         for number in 0..9 {
             write_record(&file, number, &format!("{{\"seat\":{number}}}"), None).expect("written");
         }
@@ -104,7 +104,7 @@ mod tests {
         append(&append_to, &ask("three")).expect("appended");
         clear(&file, &[]).expect("cleared");
         assert_eq!(trace(&file).and_then(|ask| ask.reason).as_deref(), Some("three"));
-        // Not one that is too long, and not for ever.
+        // A trace that is too long is not kept, nor is one kept forever.
         append(&append_to, &Ask::new("ab", &"\u{1}".repeat(512), Some(&"\u{1}".repeat(512)), wall_millis()))
             .expect("it");
         clear(&file, &[]).expect("cleared");
@@ -130,9 +130,9 @@ mod tests {
         append(&append_to, &other).expect("appended");
         append(&append_to, &again).expect("appended");
         assert_eq!((find(&file, "ab"), find(&file, "cd"), find(&file, "ef")), (Some(again), Some(other.clone()), None));
-        // Nobody takes it for what a holder has written.
+        // It is not mistaken for a holder's record.
         assert_eq!(header(&file), before);
-        // Behind the records of those who share the lock.
+        // After the co-holders' records.
         write_record(&file, 2, "{\"seat\":2}", None).expect("written");
         append(&append_to, &other).expect("appended");
         assert_eq!(find(&file, "cd"), Some(other));

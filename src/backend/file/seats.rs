@@ -1,34 +1,33 @@
 /*!
-The seats of those who share a lock: each has a number, and locks a byte of the lock file that stands for it. Who has which
-seat decides whether another one may enter. Pure; the kernel knows which bytes are locked.
+The seats of co-holders: each has a number, and locks a byte of the lock file that stands for it. The seats that are
+taken decide whether another contender may enter. Pure; the kernel knows which bytes are locked.
 
-A reader's seat has no meaning but to tell that there is a reader. That of a slot is the number of the slot.
+A reader's seat only shows that there is a reader. A slot's seat has the number of the slot.
 */
 
 use crate::backend::file::ranges::{Range, SEATS, WANTED};
 use crate::clock::Instant;
 use crate::lock::admission::{MOST_SLOTS, Mode};
 
-/// How many seats there are for readers, and for each number of slots.
+/// Number of seats for readers, and for each number of slots.
 pub(super) const MOST: u32 = 1 << 12;
 
 /// [`MOST`] as a number of bytes.
 const BYTES: i32 = 1 << 12;
 
-/// A seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat {
-    /// How its holder has the lock.
+    /// The mode of its holder.
     pub mode: Mode,
-    /// Its number, from 0 on.
+    /// The seat's number, from 0 on.
     pub number: u32,
 }
 
 impl Seat {
-    /// The one of a holder that has the lock alone. No byte stands for it: flock(2) tells.
+    /// The seat of an exclusive holder. No byte stands for it: flock(2) shows it.
     pub(super) const ALONE: Self = Self { mode: Mode::Exclusive, number: 0 };
 
-    /// The byte that stands for it; none for a seat that does not exist.
+    /// Returns the byte that stands for the seat; `None` if there is no such seat.
     #[must_use]
     pub(super) fn byte(self) -> Option<Range> {
         let first = first(self.mode)?;
@@ -36,7 +35,7 @@ impl Seat {
         Some(SEATS.byte(first + number))
     }
 
-    /// The seat for which this byte stands; none where it is not one byte, or stands for no seat.
+    /// Returns the seat for which this byte stands; `None` if it is not a single byte, or stands for no seat.
     #[must_use]
     pub(super) fn of(byte: Range) -> Option<Self> {
         let index = byte.start.checked_sub(SEATS.start).filter(|index| byte.length == 1 && *index >= 0)?;
@@ -46,14 +45,14 @@ impl Seat {
         (number < room(mode)).then_some(Self { mode, number })
     }
 
-    /// The slot that its holder has.
+    /// Returns the slot of its holder.
     #[must_use]
     pub(super) fn slot(self) -> Option<u32> {
         self.mode.slots().map(|_| self.number)
     }
 }
 
-/// How many can have the lock at a time in this mode.
+/// Returns the number of holders that can have the lock at a time in this mode.
 fn room(mode: Mode) -> u32 {
     match mode {
         Mode::Exclusive => 1,
@@ -62,7 +61,7 @@ fn room(mode: Mode) -> u32 {
     }
 }
 
-/// The first of the bytes for the seats of this mode, counted from the first seat's.
+/// Returns the offset of the first byte for the seats of this mode, from the beginning of [`SEATS`].
 fn first(mode: Mode) -> Option<i32> {
     match mode {
         Mode::Exclusive => None,
@@ -71,7 +70,7 @@ fn first(mode: Mode) -> Option<i32> {
     }
 }
 
-/// The seats that are taken, in order, where `conflict` finds a lock in a range. None where a lock there is none of a seat.
+/// Returns the taken seats in order, where `conflict` finds a lock in a range; `None` if a lock there is not a seat's.
 pub(super) fn taken<E>(mut conflict: impl FnMut(Range) -> Result<Option<Range>, E>) -> Result<Option<Vec<Seat>>, E> {
     let (mut unknown, mut seats) = (vec![SEATS], Vec::new());
     while let Some(range) = unknown.pop() {
@@ -84,48 +83,48 @@ pub(super) fn taken<E>(mut conflict: impl FnMut(Range) -> Result<Option<Range>, 
     Ok(Some(seats))
 }
 
-/// The ranges of the seats of other numbers of slots than `slots`; one may have no byte.
+/// Returns the ranges of seats for other numbers of slots than `slots`; one of them may be empty.
 #[must_use]
 pub(super) fn other_slots(slots: u32) -> [Range; 2] {
     let slots = i32::try_from(slots).unwrap_or(i32::MAX / BYTES - 1);
     [SEATS.part(BYTES, slots * BYTES), SEATS.part((slots + 1) * BYTES, SEATS.length)]
 }
 
-/// The byte that shows that somebody waits for one of so many slots.
+/// Returns the byte that shows that a contender waits for one of this many slots.
 #[must_use]
 pub(super) fn wish_for(slots: u32) -> Range {
     WANTED.byte(i32::try_from(slots).unwrap_or(0))
 }
 
-/// The number of slots that somebody wants, as this byte shows; none where it is not such a byte.
+/// Returns the number of slots that a waiter wants, as shown by this byte; `None` if it is not such a byte.
 #[must_use]
 pub(super) fn wish(byte: Range) -> Option<u32> {
     let slots = byte.start.checked_sub(WANTED.start).and_then(|index| u32::try_from(index).ok())?;
     (byte.length == 1 && (1..=MOST_SLOTS).contains(&slots)).then_some(slots)
 }
 
-/// The ranges of the bytes that show that somebody wants another number of slots than `slots`; one may have no byte.
+/// Returns the ranges of bytes for waiters that want another number of slots than `slots`; one may be empty.
 #[must_use]
 pub(super) fn other_wishes(slots: u32) -> [Range; 2] {
     let [own, last] = [slots, MOST_SLOTS].map(|slots| i32::try_from(slots).unwrap_or(0));
     [WANTED.part(1, own), WANTED.part(own + 1, last + 1)]
 }
 
-/// Whether a contender may enter.
+/// The decision whether a contender may enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// It may, and takes the seat with this number.
     Free(u32),
-    /// Nobody uses the lock who keeps it out, but it stays taken until then.
+    /// No user of the lock keeps it out, but the lock stays taken until then.
     Kept(Instant),
-    /// Others have it. If it is not free before, it is worth looking again then: a seat that nobody uses is free.
+    /// Others have it. Unless it is free before, look again then: an unused seat becomes free.
     Taken(Option<Instant>),
     /// Others use this number of slots.
     OtherSlots(u32),
 }
 
-/// Whether a contender of mode `own` may enter, where these seats are `taken`, and those are `kept` until then although
-/// nobody uses them. Nobody is in front of it.
+/// Decides whether a contender of mode `own` may enter, where these seats are `taken`, and those are `kept` until then
+/// although they are not used. No other contender may be ahead of it.
 #[must_use]
 pub(super) fn entry(own: Mode, taken: &[Seat], kept: &[(Seat, Instant)]) -> Entry {
     let modes = || taken.iter().chain(kept.iter().map(|(seat, _)| seat)).map(|seat| seat.mode);
@@ -188,7 +187,7 @@ mod tests {
             (SEATS.start - 1, 1),
             (0, i32::MAX),
             (i32::MAX, i32::MAX),
-            // The third of two slots, and one of too many.
+            // The third of two slots, and a slot of too many.
             (SEATS.start + 2 * BYTES + 2, 1),
             (SEATS.start + 1001 * BYTES, 1),
         ] {
@@ -263,7 +262,7 @@ mod tests {
             (X, &[seat(S, 0)], &[(seat(S, 1), at(9))], Entry::Taken(None)),
             (S, &[], &[], Entry::Free(0)),
             (S, &[seat(S, 0), seat(S, 2)], &[], Entry::Free(1)),
-            // A hold of a reader keeps its record, and no other reader out.
+            // A reader's hold keeps its record, but no other reader out.
             (S, &[seat(S, 0)], &[(seat(S, 1), at(9))], Entry::Free(2)),
             (S, &[], &[(Seat::ALONE, at(9))], Entry::Kept(at(9))),
             (S, &[], &[(seat(two, 1), at(9))], Entry::Kept(at(9))),
@@ -272,7 +271,7 @@ mod tests {
             (two, &[seat(two, 0)], &[], Entry::Free(1)),
             (two, &[seat(two, 1)], &[], Entry::Free(0)),
             (two, &[seat(two, 0), seat(two, 1)], &[], Entry::Taken(None)),
-            // A slot that is kept is taken, and free when its hold is over.
+            // A kept slot is taken, and free when its hold is over.
             (two, &[seat(two, 1)], &[(seat(two, 0), at(9))], Entry::Taken(Some(at(9)))),
             (two, &[], &[(seat(two, 0), at(9)), (seat(two, 1), at(7))], Entry::Taken(Some(at(7)))),
             (two, &[], &[(seat(two, 0), at(9))], Entry::Free(1)),

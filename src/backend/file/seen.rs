@@ -1,6 +1,6 @@
 /*!
-What was seen of a lock file: who holds the lock and who waits for it, by what the kernel's table and the files say. Nothing is
-read here.
+Interprets what was read of a lock file: its holders and waiters, by the kernel's table and the files. Does no reading
+itself.
 */
 
 use crate::backend::file::content::Record;
@@ -10,38 +10,38 @@ use crate::backend::survey::{Party, Seen, Spot, State};
 use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 
-/// What was read of a lock.
+/// The data read about a lock.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// What the kernel's table says.
+    /// The locks in the kernel's table.
     pub locks: KernelLocks,
-    /// What is written of one who holds it alone.
+    /// The record of the exclusive holder.
     pub alone: Record,
     /// The seats that are taken, as far as they can be seen.
     pub seats: Vec<Seat>,
-    /// What is written of those in the seats, by their numbers.
+    /// The records of the seats, by their numbers.
     pub records: Vec<(u32, Record)>,
-    /// Whether the file system is this host's.
+    /// `true` if the file system is local to this host.
     pub is_local: bool,
-    /// Whether something is written there that this user may not read.
+    /// `true` if it has content that this user may not read.
     pub is_closed: bool,
 }
 
-/// What is known of the processes on this host.
+/// The knowledge of the processes on this host.
 pub(super) struct Processes {
-    /// The one with this id, which holds the lock or waits for it.
+    /// Returns the process with this id, which holds the lock or waits for it.
     pub process: fn(i32, Option<Mode>) -> Party,
-    /// The ids of the one with this id in all PID namespaces that it is in.
+    /// Returns the ids of the process with this id in all PID namespaces that it is in.
     pub numbers: fn(i32) -> Vec<i32>,
-    /// Whether a holder may be where the kernel does not show its locks.
+    /// Returns `true` if a holder may be where the kernel does not show its locks.
     pub is_unseen: fn(&Published) -> bool,
-    /// Whether the kernel shows all locks here. In a PID namespace of its own it leaves out those of processes outside, and
-    /// those whose process has ended while another one goes on with its descriptor.
+    /// Returns `true` if the kernel shows all locks here. In a separate PID namespace it omits those of outside
+    /// processes, and those whose process has ended while another one continues with its descriptor.
     pub sees_all: fn() -> bool,
 }
 
 impl Found {
-    /// What that means at `now`, in milliseconds since 1970.
+    /// Returns the state of the lock at `now`, in milliseconds since 1970.
     pub(super) fn seen(&self, spot: Spot, now: u64, processes: &Processes) -> Seen {
         let (locks, kept) = (&self.locks, self.kept());
         let mut waiting = locks.waiting.clone();
@@ -55,7 +55,7 @@ impl Found {
                 Some(said) if (processes.numbers)(pid).contains(&said.about.pid) => {
                     vec![Party::new(Holder::Dlock(said), "")]
                 }
-                // The first in line has it until the hold of the one before is over.
+                // The first in line has it locked until its predecessor's hold is over.
                 _ if !kept.is_empty() && is_dlock(&alone(pid)) => {
                     waiting.insert(0, pid);
                     kept
@@ -73,14 +73,14 @@ impl Found {
         seen
     }
 
-    /// Those who keep the lock taken without using it.
+    /// Returns the parties that keep the lock taken without using it.
     fn kept(&self) -> Vec<Party> {
         let left = self.records.iter().filter(|(number, _)| !self.seats.iter().any(|seat| seat.number == *number));
         let records = left.map(|(_, record)| record).chain([&self.alone]);
         records.filter_map(|record| Some(Party::new(record.finished()?.0, ""))).collect()
     }
 
-    /// Those who share the lock by the seats that are taken, and the processes of other programs that read.
+    /// Returns the co-holders by the seats that are taken, and the processes of other programs that read.
     fn sharing(&self, processes: &Processes) -> Vec<Party> {
         let occupant = |seat: &Seat| {
             let (_, record) = self.records.iter().find(|(number, _)| *number == seat.number)?;
@@ -102,7 +102,7 @@ impl Found {
         holders
     }
 
-    /// Whether a holder is written down whose locks the kernel may not show here.
+    /// Returns `true` if a recorded holder's locks may not be shown by the kernel here.
     fn names_one_unseen(&self, processes: &Processes) -> bool {
         let records = self.records.iter().map(|(_, record)| record).chain([&self.alone]);
         let mut said = records.filter_map(Record::published).filter(|said| !said.done);
@@ -110,7 +110,7 @@ impl Found {
     }
 }
 
-/// Whether this process is a dlock.
+/// Returns `true` if this process is a dlock.
 fn is_dlock(party: &Party) -> bool {
     matches!(&party.who, Holder::Process(_, name) if name == "dlock")
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::backend::file::kept::Kept;
 
-    /// Where each process from 100 on is a dlock, which has the number 1 in a PID namespace of its own from 200 on.
+    /// Each process from 100 on is a dlock; from 200 on, it has the number 1 in its own PID namespace.
     const HERE: Processes = Processes {
         process: |pid, mode| {
             let name = if pid >= 100 { "dlock" } else { "flock" };
@@ -212,7 +212,7 @@ mod tests {
         ] {
             assert_eq!(told(&found, &HERE), expected, "{what}");
         }
-        // Where the kernel does not show all locks, nobody is told to hold none.
+        // If the kernel does not show all locks, no lock is reported as free.
         let inside = Processes { sees_all: || false, ..HERE };
         assert_eq!(told(&found(), &inside), "unknown:  | 0: ");
         assert_eq!(told(&held(7), &inside), "held: 7 | 0: ");

@@ -1,5 +1,5 @@
 /*!
-Reading and writing what is in a lock file.
+Reads and writes the content of a lock file.
 */
 
 use std::fs::File;
@@ -24,7 +24,7 @@ pub(super) fn read(mut file: &File) -> Result<Vec<u8>, String> {
     Ok(content)
 }
 
-/// Whether `file` is a lock file that dlock has written.
+/// Returns `true` if `file` is a lock file that dlock has written.
 pub(super) fn is_ours(file: &File) -> bool {
     read(file).is_ok_and(|content| content.starts_with(MARK.as_bytes()))
 }
@@ -34,7 +34,7 @@ pub(super) fn header(file: &File) -> Result<Content, String> {
     Content::parse(&read(file)?)
 }
 
-/// The numbers of the seats for which the file may have a record.
+/// Returns the numbers of the seats for which the file may have a record.
 pub(super) fn numbers(file: &File) -> std::ops::Range<u32> {
     let block = BLOCK as u64;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -43,7 +43,7 @@ pub(super) fn numbers(file: &File) -> std::ops::Range<u32> {
     0..u32::try_from(blocks).unwrap_or(MOST)
 }
 
-/// Reads the record of a seat; none where there is none.
+/// Reads the record of a seat; `None` if it is missing or empty.
 pub(super) fn record(file: &File, number: u32) -> Option<Record> {
     let mut block = vec![0; BLOCK];
     let length = file.read_at(&mut block, place(number)).ok()?;
@@ -51,31 +51,31 @@ pub(super) fn record(file: &File, number: u32) -> Option<Record> {
     (record != Record::default()).then_some(record)
 }
 
-/// Writes the record of a seat: what its holder publishes, and until when it keeps the lock. Both may be missing.
+/// Writes the record of a seat: what its holder publishes, and the end of its minimum hold. Both may be missing.
 pub(super) fn write_record(file: &File, number: u32, text: &str, kept: Option<&Kept>) -> io::Result<()> {
     file.write_all_at(&Record::block(text, kept), place(number))
 }
 
 /// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
-/// What is left of a longer one is cut off afterwards, and with it all records. The trace of the last break stays.
+/// The rest of a longer text is cut off afterwards, and with it all records. The trace of the last break stays.
 pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>, done: &[Done]) -> io::Result<()> {
     let (record, done) = (Record::lines(holder, kept), done_lines(done));
-    // The first line after the counter is the holder's, also where there is none.
+    // The first line after the counter is the holder's, even without a holder.
     let trace = requests::trace(file);
     let nobody = if record.is_empty() && !(done.is_empty() && trace.is_none()) { "\n" } else { "" };
     let text = format!("{MARK}{counter:019}\n{record}{nobody}{done}");
     replace(file, 0, text, trace.as_ref())
 }
 
-/// Writes the counter for a holder that shares the lock, and nothing about one that has it alone. For the first of those who
-/// share it, all records are removed, and only what was `done` in some period and the last break stay.
+/// Writes the counter for a co-holder, and no exclusive holder. For the first co-holder, all records are removed, and
+/// only the successes in `done` and the trace of the last break stay.
 pub(super) fn write_counter(file: &File, counter: u64, is_first: bool, done: &[Done]) -> io::Result<()> {
     let trace = requests::trace(file);
     let text = format!("{MARK}{counter:019}\n\n");
     match &trace {
         _ if is_first => replace(file, 0, text + &done_lines(done), trace.as_ref()),
         None => file.write_all_at(text.as_bytes(), 0),
-        // It may stand where the next record comes.
+        // The trace may be where the next record goes.
         Some(_) => {
             let text = text + &done_lines(done);
             let mut block = requests::kept(trace.as_ref(), text.len()).into_bytes();
@@ -86,7 +86,7 @@ pub(super) fn write_counter(file: &File, counter: u64, is_first: bool, done: &[D
     }
 }
 
-/// Removes everything but the counter, what was `done` in some period, and the trace of the last break.
+/// Removes everything but the counter, the successes in `done`, and the trace of the last break.
 pub(super) fn clear(file: &File, done: &[Done]) -> io::Result<()> {
     let trace = requests::trace(file);
     if done.is_empty() && trace.is_none() {
@@ -95,7 +95,7 @@ pub(super) fn clear(file: &File, done: &[Done]) -> io::Result<()> {
     replace(file, COUNTER, format!("\n{}", done_lines(done)), trace.as_ref())
 }
 
-/// Replaces what is in `file` from this byte on by `text` and the line that keeps the trace of a break.
+/// Replaces the content of `file` from the offset `at` on by `text` and the line that keeps the trace of a break.
 fn replace(file: &File, at: u64, text: String, trace: Option<&Ask>) -> io::Result<()> {
     let before = usize::try_from(at).unwrap_or(usize::MAX).saturating_add(text.len());
     let text = text + &requests::kept(trace, before);
@@ -103,7 +103,7 @@ fn replace(file: &File, at: u64, text: String, trace: Option<&Ask>) -> io::Resul
     file.set_len(at + text.len() as u64)
 }
 
-/// The first byte of a seat's record.
+/// Returns the offset of a seat's record.
 fn place(number: u32) -> u64 {
     (u64::from(number) + 1) * BLOCK as u64
 }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(numbers(&file), 0..3);
         let seat = |number| Some(format!("{{\"seat\":{number}}}"));
         assert_eq!([0, 1, 2, 3].map(text), [seat(0), None, seat(2), None]);
-        // A dlock that knows of no records sees a counter and no holder.
+        // A dlock that knows no records sees a counter and no holder.
         let content = header(&file).expect("ours");
         assert_eq!((content.counter, content.record), (Some(19), Record::default()));
         write_record(&file, 2, "", None).expect("written");

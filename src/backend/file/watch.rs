@@ -1,9 +1,9 @@
 /*!
-Hearing that something has happened to a file, for waiters that the kernel does not wake: those that wait for a seat, or at a
-latch or a barrier.
+Notices changes of a file, for waiters that the kernel does not wake: those for a seat, and those at a latch or a
+barrier.
 
-A holder that leaves touches the file after it has unlocked it. One that is killed does not, but the kernel reports that its
-descriptor was closed, and does so just before it drops the locks of that descriptor.
+A holder that leaves touches the file after it has unlocked it. A killed holder does not, but the kernel reports that
+its descriptor was closed, and does so just before it drops the locks of that descriptor.
 */
 
 use std::os::fd::OwnedFd;
@@ -17,26 +17,26 @@ use tokio::io::unix::AsyncFd;
 use crate::clock::{Instant, sleep_until};
 use crate::readable::readable;
 
-/// For how long after an event its cause may not have taken effect, and how often to look until then.
+/// The time after an event in which its cause may not have taken effect yet, and the interval between looks until then.
 const UNSETTLED: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Watches files. Without a free descriptor, or where the user has too many watches already, it reports nothing.
+/// Watches files. Without a free descriptor, or if the user already has too many watches, it reports nothing.
 #[derive(Debug)]
 pub(super) struct Watcher {
     events: Option<AsyncFd<OwnedFd>>,
-    /// Until when to look again without an event.
+    /// The time until which to look again without an event.
     unsettled_until: Option<Instant>,
 }
 
 impl Watcher {
-    /// A watcher of these files: what happens from now on is reported.
+    /// Returns a watcher of these files, which reports changes from now on.
     #[must_use]
     pub(super) fn new(paths: &[&Path]) -> Self {
         Self::of(paths, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_CLOSE)
     }
 
-    /// A watcher of new files in the directory at `path`.
+    /// Returns a watcher of new files in the directory at `path`.
     #[must_use]
     pub(super) fn of_new_files(path: &Path) -> Self {
         Self::of(&[path], AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO)
@@ -65,7 +65,7 @@ impl Watcher {
         }
     }
 
-    /// Resolves when there has been an event, or at `limit`: then with false.
+    /// Resolves with `true` after an event, or with `false` at `limit`.
     pub(super) async fn heard(&self, limit: Instant) -> bool {
         let Some(events) = &self.events else {
             sleep_until(limit).await;
@@ -78,10 +78,10 @@ impl Watcher {
     }
 }
 
-/// Resolves when there has been an event.
+/// Resolves after an event.
 async fn event(events: &AsyncFd<OwnedFd>) {
     let Ok(mut ready) = events.readable().await else { return std::future::pending().await };
-    // What has happened is for the waiter to see. More than one buffer of events only makes it look once more.
+    // The waiter looks for the change itself. More than one buffer of events only makes it look once more.
     let mut buffer = [0; 4096];
     let _ = read(events.get_ref(), &mut buffer);
     ready.clear_ready();

@@ -1,8 +1,8 @@
 /*!
-Latches and barriers out of small texts beside a lock, for a service that can change a few of them at once, or none where one of
-them is not any more as it was seen. What such a service has to do is [`Records`]; everything else is here.
+Latches and barriers made of small texts beside a lock, for a service that can change several at once, all or nothing,
+if they are unchanged since they were read. [`Records`] is the service's part; everything else is here.
 
-The records of a latch are the names that have arrived and the failure, each kept for as long as it was asked for. Those of a
+The records of a latch are the names that have arrived and the failure, each with its own time to keep. Those of a
 barrier are the marks of its parties, each under the party's name, kept for its lease; the rule is in
 [`rule`](crate::backend::meeting::rule).
 */
@@ -13,27 +13,27 @@ use crate::backend::error::Error;
 use crate::backend::meeting::rule::{Mark, Step, step};
 use crate::backend::meeting::{Arrivals, Barrier, Gathering, Latch, LatchFailure, Meeting, contended};
 
-/// What the record of a name begins with.
+/// The prefix of a record's name for an arrival.
 const ARRIVED: &str = "n";
-/// The record of a failure, which comes before those of names.
+/// The name of a failure's record, which sorts before those of arrivals.
 const FAILURE: &str = "f";
-/// How often one look is repeated because what it saw has changed before it could act.
+/// Number of times that a look is repeated because the records have changed before it could act.
 const LOOKS: usize = 64;
-/// How often a waiter at a latch looks again although nothing has woken it.
+/// The interval at which a waiter at a latch looks again without a notification.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// A text under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Its name, which no other record of its place has.
+    /// The record's name, which is unique in its place.
     pub name: String,
     /// The text.
     pub text: String,
-    /// The number of the change that wrote it: that of a later change is larger.
+    /// The number of the change that wrote it; later changes have larger numbers.
     pub version: i64,
 }
 
-/// A moment of a service, with which changes are compared that come after it.
+/// A point in a service's history, with which later changes are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// The number of the last change there.
@@ -42,46 +42,46 @@ pub(crate) struct Moment {
     pub micros: i64,
 }
 
-/// The records of one place that have not ended.
+/// The records of one place that have not expired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// The first ones, in the order of their names.
+    /// The first records, in the order of their names.
     pub records: Vec<Record>,
-    /// How many there are.
+    /// Number of all records.
     pub count: u64,
-    /// When that was so.
+    /// The moment of the look.
     pub moment: Moment,
 }
 
-/// The records of one latch or barrier at one service. As with a [`Latch`], every future may be dropped at any point, and every
-/// request may be repeated.
+/// The records of one latch or barrier at one service. As with a [`Latch`], every future may be dropped at any point,
+/// and every request may be repeated.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Records {
-    /// Who takes part, and in what.
+    /// Returns the participant and the meeting point.
     fn meeting(&self) -> &Meeting;
 
-    /// Makes sure that there is a connection; does nothing when there is one.
+    /// Makes sure that there is a connection; does nothing if there is one.
     async fn connect(&mut self) -> Result<(), Error>;
 
-    /// Makes sure that there is a connection on which requests come after everything that was asked before.
+    /// Makes sure that there is a connection on which requests come after all earlier ones.
     async fn connect_in_order(&mut self) -> Result<(), Error>;
 
-    /// Reads the first `most` records. The one under this dlock's name, if it is this dlock's, lasts for most of a lease from now on.
+    /// Reads the first `most` records. If this dlock's record is among them, it lasts for most of a lease from now on.
     async fn read(&mut self, most: usize) -> Result<Page, Error>;
 
-    /// Writes a record that lasts for `life`, in place of an older one: for so long from the moment at which it was `seen`, and only
-    /// if none of that name was written or removed since; or from now on, in any case. Whether it was done. A record without a life
-    /// is removed.
+    /// Writes a record in place of an older one; returns `true` if it was written. With `seen`, it lasts for `life`
+    /// from that moment on, and is written only if no record of that name was written or removed since; otherwise it
+    /// lasts for `life` from now on, and is always written. With a `life` of zero, the record is removed.
     async fn put(&mut self, name: &str, text: &str, life: Duration, seen: Option<Moment>) -> Result<bool, Error>;
 
-    /// Writes other texts for these records, if all of them are as they were `seen`: whether that was done. They last no longer
-    /// for that.
+    /// Replaces the texts of these records if all of them are unchanged since `seen`; returns `true` if that was done.
+    /// They do not last longer for that.
     async fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> Result<bool, Error>;
 
     /// Removes all records.
     async fn clear(&mut self) -> Result<(), Error>;
 
-    /// After reading: resolves when something has changed since, and after `at_most`.
+    /// Resolves when something has changed since the last read, and after `at_most`.
     async fn changed(&mut self, at_most: Duration) -> Result<(), Error>;
 }
 
@@ -122,7 +122,7 @@ impl<R: Records> Latch for RecordedLatch<R> {
         self.0.changed(AGAIN).await
     }
 
-    /// The records know nothing of those who look.
+    /// Does nothing: the records do not contain who looks.
     async fn close(&mut self) {}
 }
 
@@ -130,19 +130,19 @@ impl<R: Records> Latch for RecordedLatch<R> {
 pub(crate) struct RecordedBarrier<R> {
     records: R,
     own: Mark,
-    /// Whether our mark may have been made.
+    /// `true` if our mark may have been made.
     has_come: bool,
 }
 
 impl<R: Records> RecordedBarrier<R> {
-    /// A party that waits for so many `parties`.
+    /// Returns a party that waits for this number of `parties`.
     pub(crate) fn new(records: R, parties: u32) -> Self {
         let meeting = records.meeting();
         let (name, id) = (meeting.name.clone(), meeting.id.as_str().to_owned());
         Self { records, own: Mark { name, id, parties, ..Mark::default() }, has_come: false }
     }
 
-    /// The marks that are alive.
+    /// Returns the marks that are alive.
     async fn marks(&mut self) -> Result<(Vec<Mark>, Moment), Error> {
         let Page { records, moment, .. } = self.records.read(usize::MAX).await?;
         let mark =
@@ -150,16 +150,16 @@ impl<R: Records> RecordedBarrier<R> {
         Ok((records.iter().filter_map(mark).collect(), moment))
     }
 
-    /// Removes our record, also one that is still on its way, unless something happened to it since it was `seen`.
+    /// Removes our record, even one that is still on its way, unless it has changed since it was `seen`.
     async fn remove(&mut self, seen: Moment) -> Result<bool, Error> {
         self.records.put(&self.own.name, "", Duration::ZERO, Some(seen)).await
     }
 
-    /// Looks until there is something to tell, and does what has to be done before.
+    /// Looks until there is something to report, and takes the necessary steps before.
     async fn gather(&mut self, arrives: bool) -> Result<Gathering, Error> {
         for _ in 0..LOOKS {
             let (marks, seen) = self.marks().await?;
-            // Whether it was done or not, the next look shows.
+            // The next look shows whether it was done.
             match step(&marks, &self.own, arrives) {
                 Step::Tell(gathering) => return Ok(gathering),
                 Step::Join => {
@@ -182,7 +182,7 @@ impl<R: Records> RecordedBarrier<R> {
         Err(contended(&self.records.meeting().key))
     }
 
-    /// Takes our mark away; where it is open only if that is what is asked for. Whether it is left because it is open.
+    /// Removes our mark. An open mark stays unless `open` is `true`; returns `true` if it stays.
     async fn take_away(&mut self, open: bool) -> Result<bool, Error> {
         if !self.has_come {
             return Ok(false);
@@ -192,7 +192,7 @@ impl<R: Records> RecordedBarrier<R> {
             let (marks, seen) = self.marks().await?;
             let is_done = match marks.iter().find(|mark| mark.name == self.own.name) {
                 Some(mark) if mark.id == self.own.id && mark.open && !open => return Ok(true),
-                // A newer process has its place. Our arrival may still be on its way, and finds that it was overtaken.
+                // A newer process has its place. Our arrival, if it is still on its way, finds that it was overtaken.
                 Some(mark) if mark.id != self.own.id => {
                     self.records.amend(&[(mark.name.clone(), mark.text())], seen).await?
                 }
@@ -231,7 +231,7 @@ impl<R: Records> Barrier for RecordedBarrier<R> {
     }
 
     async fn close(&mut self) {
-        // What is left of it goes when its lease ends.
+        // If this fails, the mark ends with its lease.
         let _ = self.take_away(true).await;
     }
 }

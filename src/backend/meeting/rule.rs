@@ -1,9 +1,9 @@
 /*!
-The rule of a barrier, as a pure function of the marks that are there: whether to make our mark, to open it for all, or what
-to tell. For backends that cannot decide at the server.
+The rule of a barrier, as a pure function of the marks that are there: whether to make our mark, to open the barrier for
+all, or what to report. For backends that cannot decide at the server.
 
-What the decision rests on must not have changed when it is carried out: then all who wait at the moment of opening are
-opened, and a mark that was seen waiting and is gone belonged to a party that has left or died.
+The marks must not have changed when the decision is carried out: then all parties that wait at the moment of opening
+are opened, and a mark that was seen waiting and is gone belonged to a party that has left or died.
 */
 
 use serde::{Deserialize, Serialize};
@@ -18,58 +18,58 @@ pub(crate) struct Mark {
     pub name: String,
     /// The id of the arrival.
     pub id: String,
-    /// For how many parties it waits.
+    /// The number of parties that it waits for.
     pub parties: u32,
-    /// Whether the barrier has opened for it.
+    /// `true` if the barrier has opened for it.
     pub open: bool,
-    /// Those of earlier arrivals have smaller numbers; all the same where arrivals cannot cross.
+    /// Smaller for earlier arrivals; the same for all if arrivals cannot cross.
     #[serde(skip)]
     pub order: i64,
 }
 
 impl Mark {
-    /// The text that is kept.
+    /// Returns the stored text.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         // A struct of texts and numbers always serializes.
         serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
     }
 
-    /// Reads the text that is kept for the party called `name`; none where it is no mark.
+    /// Reads the stored text of the party called `name`; `None` if it is not a mark.
     #[must_use]
     pub(crate) fn read(name: &str, text: &[u8]) -> Option<Self> {
         let mark: Self = serde_json::from_slice(text).ok()?;
         (!mark.id.is_empty()).then(|| Self { name: name.to_owned(), ..mark })
     }
 
-    /// The mark where the barrier has been opened for this party.
+    /// Returns this mark with the barrier opened for its party.
     #[must_use]
     pub(crate) fn opened(&self) -> Self {
         Self { open: true, ..self.clone() }
     }
 
-    /// Whether it waits for as many parties as `own`.
+    /// Returns `true` if it waits, and for as many parties as `own`.
     #[must_use]
     pub(crate) fn waits_with(&self, own: &Self) -> bool {
         !self.open && self.parties == own.parties
     }
 }
 
-/// What to do.
+/// The next step of a party.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Make our mark, in place of an older one under our name.
     Join,
-    /// Take our mark away, unless it is open by now, and tell this.
+    /// Remove our mark, unless it is open by now, and report this.
     Leave(Gathering),
-    /// Mark all who wait for as many as we do as open, ourselves too.
+    /// Mark all parties that wait for as many as we do as open, including ourselves.
     Open,
-    /// Nothing more: this is what is to be told.
+    /// Do nothing more, and report this.
     Tell(Gathering),
 }
 
-/// Decides for the party of the mark `own`, which may be among `marks` or not. These are all that are alive. `arrives` says
-/// whether it may make its mark. If parties that wait for different numbers arrive at the same moment, the first one stays.
+/// Decides for the party of the mark `own`; `marks` are all that are alive. `arrives` says whether it may make its
+/// mark. If parties that wait for different numbers arrive at the same moment, the first one stays.
 #[must_use]
 pub(crate) fn step(marks: &[Mark], own: &Mark, arrives: bool) -> Step {
     let there = marks.iter().find(|mark| mark.name == own.name);
@@ -147,14 +147,14 @@ mod tests {
             ("c1/3 a1/3 b1/3", false, Step::Open),
             ("c1/3! a1/3! b1/3!", true, Step::Tell(Gathering::Open)),
             ("a1/3!", false, Step::Tell(Gathering::Open)),
-            // Those of the last round that have not gone yet do not count.
+            // Parties of the last round that have not gone yet do not count.
             ("c1/3! a1/3 b1/3", false, waiting("a b")),
             // Under our name: an older process, or a newer one.
             ("a0/3 b1/3", true, Step::Join),
             ("a0/3! b1/3", true, Step::Join),
             ("a2/3 b1/3", false, Step::Tell(Gathering::Replaced)),
             ("a2/3! b1/3", false, Step::Tell(Gathering::Replaced)),
-            // Another number.
+            // Another number of parties.
             ("b1/2", true, others(2, "b")),
             ("b1/2!", true, Step::Join),
             ("b1/3 d1/2 c1/2", true, others(2, "c d")),

@@ -1,6 +1,5 @@
 /*!
-How a URL names a database of MySQL or MariaDB: by its servers, of which the one that takes writes is looked for, or by a
-socket.
+The URL syntax of MySQL and MariaDB databases: servers, of which the one that takes writes is looked for, or a socket.
 */
 
 use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Scheme};
@@ -12,7 +11,7 @@ use crate::backend::sql::table::Table;
 /// The port that MySQL listens on by default.
 const PORT: u16 = 3306;
 
-/// What databases of MySQL and MariaDB have in common.
+/// The common properties of MySQL and MariaDB databases.
 static FAMILY: Family = Family {
     quote: QUOTE,
     is_named: true,

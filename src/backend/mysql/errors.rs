@@ -1,7 +1,7 @@
 /*!
-Errors of MySQL and MariaDB servers and of the client library, in dlock's words: the kind of failure, and what to do about it.
+Errors of MySQL and MariaDB servers and of the client library, in dlock's words: the kind of failure, and what to do.
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+All functions here are pure, so that every message has a row in the table below.
 */
 
 use std::fmt::Display;
@@ -10,32 +10,32 @@ use crate::backend::error::{Error, ErrorKind};
 use crate::backend::sql::link::{self, Failure};
 use crate::printable::shown;
 
-/// Why a password is not sent.
+/// The reason for not sending a password.
 pub(super) const CLEAR_TEXT: &str = "it asks for the password in clear text";
-/// How the reason begins where a server wants what dlock lacks.
+/// The beginning of the reason if a server requires a method that dlock lacks.
 pub(super) const LACKS: &str = "it asks for the authentication method ";
 
-/// What is known of a server in addition to its answer.
+/// Facts about a server that complete its error messages.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     /// Its name in messages.
     pub name: &'a dyn Display,
-    /// Whether a password was given.
+    /// A password was given.
     pub has_password: bool,
-    /// Whether the connection is plain text over a network: then the server may expect TLS.
+    /// The connection is plain text over a network: the server may expect TLS.
     pub is_plain: bool,
-    /// What to add to advice about credentials.
+    /// A text to append to hints about credentials.
     pub nested: &'a str,
     /// The user as which dlock logs in.
     pub user: &'a str,
 }
 
-/// An error that a server answered.
+/// An error reported by a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The number that says what kind of error it is.
+    /// The error number.
     pub code: u16,
-    /// What it says in words.
+    /// The error message.
     pub message: String,
 }
 
@@ -53,11 +53,11 @@ impl link::Said for Said {
     }
 
     fn is_repeated(&self) -> bool {
-        // A cluster says so of a commit that it refuses.
+        // A cluster also reports this for a commit that it refuses.
         matches!(self.code, 1213 | 3058)
     }
 
-    /// Also a node of a cluster that is not part of it.
+    /// Also returns `true` for a cluster node that is not part of its cluster.
     fn is_standby(&self) -> bool {
         matches!(self.code, 1047 | 1290 | 1792 | 1836)
     }
@@ -67,7 +67,7 @@ impl link::Said for Said {
     }
 }
 
-/// Explains what failed.
+/// Explains a failure.
 pub(super) fn explain(failure: &Failure<Said>, about: About<'_>) -> Error {
     let text = match failure {
         Failure::Said(said) => return answered(said, about),
@@ -94,7 +94,7 @@ pub(super) fn explain(failure: &Failure<Said>, about: About<'_>) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense: {text}; {hint}"))
 }
 
-/// Explains an error that the server answered.
+/// Explains an error reported by the server.
 fn answered(said: &Said, about: About<'_>) -> Error {
     let (server, code) = (about.name, said.code);
     let message = shown(said.message.as_bytes()).to_string();
@@ -133,7 +133,7 @@ fn denied(why: &str, code: u16, about: About<'_>) -> Error {
     Error::new(ErrorKind::Denied, format!("{name} refused the credentials: {why}; {hint}{tls}{nested}"))
 }
 
-/// The kind of an error, and what to do about it, by its number.
+/// The kind of an error, and a hint on what to do, by its number.
 fn meaning(code: u16) -> (ErrorKind, &'static str) {
     use ErrorKind::{Contended, Full, Unavailable, Unusable};
     match code {
@@ -149,7 +149,7 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         1146 => (Unavailable, "the table is gone: who has dropped it?"),
         1665 => (Unusable, "set binlog_format = MIXED or ROW there"),
         1129 => (Unavailable, "too many connections from this host have failed: see FLUSH HOSTS"),
-        // What statements meet on a table that is not ShedLock's.
+        // Errors of statements on a table that is not ShedLock's.
         1054 | 1064 | 1267 | 1292 | 1364 | 1366 | 1406 | 1288 | 1347 | 3988 => {
             (Unusable, "the table is not as dlock generate mysql makes it: name another one with ?table=")
         }

@@ -1,5 +1,5 @@
 /*!
-What could be wrong with the table of locks and with the server.
+The problems of the table of locks and of the server.
 */
 
 use crate::backend::error::Error;
@@ -9,7 +9,7 @@ use crate::backend::sql::errors::bad_table;
 use crate::backend::sql::table::Table;
 use crate::printable::shown;
 
-/// What stands in a place of the request.
+/// The value of a placeholder in the request.
 pub(super) fn value(place: &str, table: &Table) -> Option<String> {
     let schema = || table.schema().map_or_else(|| "DATABASE()".to_owned(), literal);
     Some(match place {
@@ -31,8 +31,8 @@ pub(super) fn value(place: &str, table: &Table) -> Option<String> {
     })
 }
 
-/// What could make the locks in `table` unsafe; none when it was not asked. Fails for a table that would not keep locks. Errors
-/// call the server `name`.
+/// The problems that could make the locks in `table` unsafe; `None` if they were not requested. Fails for a table that
+/// would not keep locks. Errors call the server `name`.
 pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option<Vec<String>>, Error> {
     let Some(row) = of(rows, "inspect") else { return Ok(None) };
     let [_, engine, times, flushes, zone, key, beside, coarse] = row[..] else { return Ok(None) };

@@ -1,5 +1,5 @@
 /*!
-One connection to a server that takes writes: making it.
+Connects to one server that takes writes.
 */
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,10 +24,10 @@ use crate::backend::sql::found::Found;
 use crate::backend::sql::link::{self, Asked, Failure, Servers};
 use crate::backend::sql::table::{Table, Tables};
 
-/// What carries the packets: read in pieces, and bounded.
+/// The stream that carries the packets, buffered and bounded.
 type Stream = BufReader<Bounded<Wire>>;
 
-/// A connection.
+/// A connection to a server that takes writes.
 #[derive(Debug)]
 pub(super) struct Link {
     packets: Packets<Stream>,
@@ -36,20 +36,20 @@ pub(super) struct Link {
     /// Another descriptor of its socket.
     socket: OwnedFd,
     refusal: Refusal,
-    /// Whether an answer is outstanding.
+    /// An answer is outstanding.
     is_asked: bool,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // A server notes who hangs up without a word.
+        // Without this packet, the server would count an aborted connection.
         if !self.is_asked {
             let _ = self.packets.quit().now_or_never();
         }
     }
 }
 
-/// Puts into words what failed at the server called `name`.
+/// Explains a failure at the server called `name`.
 fn explain(servers: &Servers, name: &str, refusal: &Refusal, failure: &Failure<Said>) -> Error {
     if let Some(said) = refusal.said() {
         return refused(&name, &said);
@@ -64,8 +64,8 @@ fn explain(servers: &Servers, name: &str, refusal: &Refusal, failure: &Failure<S
     errors::explain(failure, about)
 }
 
-/// Asks whether the server takes writes, and whether the tables are what statements take them for: a view can call functions of
-/// whoever has made it, and a trigger change what is written. Triggers are seen by those who may make them.
+/// The request that checks that the server takes writes, and that the tables are plain ones: a view can call functions
+/// of its creator, and a trigger can change what is written. Only users who may create triggers see them.
 fn opening(table: &Table) -> String {
     let schema = table.schema().map_or_else(|| "DATABASE()".to_owned(), literal);
     let names = table.bare_names(Tables::ALL);
@@ -145,7 +145,7 @@ impl link::Link for Link {
         &self.name
     }
 
-    /// Nobody has anything to say unless asked, but that the connection ends.
+    /// Returns `false` if the socket is readable: unasked, a server sends nothing but the end of the connection.
     fn is_open(&self) -> bool {
         let quiet = recv(self.socket.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
         quiet == Err(Errno::EAGAIN)

@@ -1,6 +1,6 @@
 /*!
-Logging in: what is agreed on with a server, and how it is shown who we are. A password is never sent so that others could read
-it.
+Logs in: negotiates capabilities with a server, and proves our identity. Never sends a password so that others could
+read it.
 */
 
 use mysql_common::auth::plugins::caching_sha2_password::scramble_sha256;
@@ -17,7 +17,7 @@ use crate::backend::mysql::errors::{CLEAR_TEXT, LACKS, Said};
 use crate::backend::mysql::packets::{Packets, said};
 use crate::backend::sql::link::Failure;
 
-/// What is asked for: that a request has several statements, and above all that a change that changes nothing is counted.
+/// The requested capabilities: several statements per request, and above all row counts that include unchanged rows.
 const WANTED: Flags = Flags::CLIENT_PROTOCOL_41
     .union(Flags::CLIENT_SECURE_CONNECTION)
     .union(Flags::CLIENT_TRANSACTIONS)
@@ -25,29 +25,29 @@ const WANTED: Flags = Flags::CLIENT_PROTOCOL_41
     .union(Flags::CLIENT_MULTI_STATEMENTS)
     .union(Flags::CLIENT_MULTI_RESULTS)
     .union(Flags::CLIENT_PLUGIN_AUTH);
-/// The longest packet that we take, as the server is told.
+/// The longest packet that we accept, as announced to the server.
 const LONGEST: u32 = 64 * 1024;
 /// The character set of texts (`utf8mb4`).
 const CHARACTERS: u8 = 45;
-/// How often a server may ask in a login.
+/// Maximum number of packets from the server in a login.
 const ROUNDS: usize = 8;
 
-/// Who logs in, and over what.
+/// The credentials of a login, and the kind of connection.
 #[derive(Clone, Copy)]
 pub(super) struct Credentials<'a> {
-    /// The user.
+    /// The user's name.
     pub user: &'a str,
     /// The password; may be empty.
     pub password: &'a str,
-    /// The database.
+    /// The database's name.
     pub database: &'a str,
-    /// Whether the connection is encrypted.
+    /// The connection is encrypted.
     pub is_tls: bool,
-    /// Whether it is a socket of this host.
+    /// The connection is a local socket.
     pub is_local: bool,
 }
 
-/// A way of showing who we are. The library's own has encryption by a key that the server sends, which anybody could send.
+/// An authentication method. Unlike the library's, none encrypts with a key from the server, which anybody could send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     Native,
@@ -56,7 +56,7 @@ enum Method {
 }
 
 impl Method {
-    /// The one that a server asks for, if it is sound over this connection.
+    /// The method that a server requests, if it is safe over this connection.
     fn of(plugin: &AuthPlugin<'_>, credentials: Credentials<'_>) -> Result<Self, Failure<Said>> {
         match plugin {
             AuthPlugin::CachingSha2Password => Ok(Self::CachingSha2),
@@ -67,7 +67,7 @@ impl Method {
         }
     }
 
-    /// What shows who we are, for the random number that a server begins with.
+    /// The proof of our identity, for the server's nonce.
     fn proof(self, credentials: Credentials<'_>, nonce: &[u8]) -> Result<Vec<u8>, Failure<Said>> {
         let password = credentials.password.as_bytes();
         let nonce = <&[u8; SCRAMBLE_LENGTH]>::try_from(nonce);
@@ -79,7 +79,7 @@ impl Method {
         })
     }
 
-    /// What follows where the server goes on; none where it is content.
+    /// The answer to further data from the server; `None` if it has accepted the proof.
     fn more(self, credentials: Credentials<'_>, data: &[u8]) -> Result<Option<Vec<u8>>, Failure<Said>> {
         match (self, data) {
             (Self::CachingSha2, [3]) => Ok(None),
@@ -90,12 +90,12 @@ impl Method {
     }
 }
 
-/// The password itself.
+/// The password itself, with a terminating NUL.
 fn whole(credentials: Credentials<'_>) -> Vec<u8> {
     [credentials.password.as_bytes(), b"\0"].concat()
 }
 
-/// What a server says first.
+/// The first packet of a server.
 #[derive(Debug)]
 pub(super) struct Greeting {
     nonce: Vec<u8>,
@@ -104,7 +104,7 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Reads it.
+    /// Reads the greeting.
     pub(super) async fn read<S: AsyncRead + AsyncWrite + Unpin>(
         packets: &mut Packets<S>,
     ) -> Result<Self, Failure<Said>> {
@@ -121,12 +121,12 @@ impl Greeting {
         Ok(Self { nonce: greeting.nonce(), plugin, flags })
     }
 
-    /// Whether the server speaks TLS.
+    /// Returns `true` if the server supports TLS.
     pub(super) fn has_tls(&self) -> bool {
         self.flags.contains(Flags::CLIENT_SSL)
     }
 
-    /// What asks for TLS.
+    /// The packet that requests TLS.
     pub(super) fn tls_request() -> Vec<u8> {
         let mut packet = Vec::new();
         SslRequest::new(
@@ -139,13 +139,13 @@ impl Greeting {
     }
 }
 
-/// Logs in at a server that has sent this greeting.
+/// Logs in to a server that has sent this greeting.
 pub(super) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
     packets: &mut Packets<S>,
     greeting: Greeting,
     credentials: Credentials<'_>,
 ) -> Result<(), Failure<Said>> {
-    // Another method than these is agreed on once the server knows for whom.
+    // Any other method is negotiated once the server knows the user.
     let plugin = match greeting.plugin {
         Some(AuthPlugin::CachingSha2Password) => AuthPlugin::CachingSha2Password,
         _ => AuthPlugin::MysqlNativePassword,

@@ -1,5 +1,5 @@
 /*!
-What looks at a database of MySQL or MariaDB ask: see [`looks`](crate::backend::sql::looks).
+The statements of looks at MySQL and MariaDB databases: see [`looks`](crate::backend::sql::looks).
 */
 
 use crate::backend::mysql::probed;
@@ -27,7 +27,7 @@ pub(super) const LOOKS: Looks = Looks {
     value,
 };
 
-/// The statements of whoever intervenes.
+/// The statements for breaking locks and requesting stops.
 pub(super) const STEERING: Steering = Steering {
     begin: include_str!("statements/steering/begin.sql"),
     ask: include_str!("statements/steering/ask.sql"),
@@ -36,7 +36,7 @@ pub(super) const STEERING: Steering = Steering {
     member: include_str!("statements/steering/member.sql"),
     foreign: include_str!("statements/steering/foreign.sql"),
     trace: include_str!("statements/steering/trace.sql"),
-    // No lock is waited for longer than the second that `begin` says, and less cannot be said.
+    // `begin` limits waits for row locks to one second, the shortest possible limit.
     hurry: "",
     wake: "",
     looks: LOOKS,
@@ -61,21 +61,21 @@ pub(super) const RECORDS: RecordStatements = RecordStatements {
     },
 };
 
-/// What stands in a place.
+/// The value of a placeholder.
 fn value(place: &str) -> Option<String> {
     let millis = |time: &str| format!("TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {time}) DIV 1000");
-    // The moment of the look, whatever the time is when a statement begins.
+    // The time of the look, not that of the statement.
     let now = "CAST(@dlock_now AS DATETIME(6))";
     Some(match place {
         "now" => now.to_owned(),
-        // An end that has come, whatever a column rounds.
+        // An end in the past, even if a column rounds.
         "ended" => "UTC_TIMESTAMP(3)".to_owned(),
         "time" => millis(now),
         "since" => millis("s.locked_at"),
         "until" => millis("s.lock_until"),
         "member_since" | "waiter_since" => millis("t.since"),
         "member_until" => millis("t.until"),
-        // Bytes, whatever the table takes for one name.
+        // Bytes, so that the table's collation does not matter.
         "bytes" => "CAST(CONVERT(s.name USING utf8mb4) AS BINARY)".to_owned(),
         _ => return None,
     })

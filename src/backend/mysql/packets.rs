@@ -1,6 +1,6 @@
 /*!
-Packets on a connection: each is read whole, and nothing behind it, so that nothing that was slipped in before a handshake is
-believed after it. The length of each is bounded before there is room for it.
+Packets on a connection. Reads exactly one packet at a time, so that nothing injected before a handshake is trusted
+after it, and bounds each one's length before it allocates memory.
 */
 
 use std::io;
@@ -19,22 +19,22 @@ use crate::backend::mysql::errors::Said;
 use crate::backend::sql::answers::Row;
 use crate::backend::sql::link::Failure;
 
-/// The length of a packet from which on it is refused. An honest one holds a row with 4 KiB of text.
+/// The length from which on a packet is refused. An honest one holds a row with 4 KiB of text.
 const LONGEST: usize = 64 * 1024;
 /// The longest request.
 const REQUEST: usize = 8 * 1024 * 1024;
-/// How a packet begins: its length, and its number.
+/// The size of a packet's header: its length and its number.
 const HEADER: usize = 4;
-/// The most columns that an answer has.
+/// The maximum number of columns in an answer.
 const COLUMNS: u64 = 64;
-/// How the first packet of an answer begins that has no rows, that is an error, and that asks for a file.
+/// The first byte of an answer's first packet if the answer has no rows, is an error, or asks for a file.
 const OK: u8 = 0;
 const ERROR: u8 = 0xff;
 const FILE: u8 = 0xfb;
-/// How the packet after the columns or the rows begins, which is shorter than this.
+/// The first byte of the packet after the columns or the rows, and a length that this packet stays below.
 const END: u8 = 0xfe;
 const END_LENGTH: usize = 9;
-/// What a client asks for: that a connection ends, and statements.
+/// The commands to close the connection and to execute statements.
 const QUIT: u8 = 1;
 const QUERY: u8 = 3;
 
@@ -43,11 +43,11 @@ const QUERY: u8 = 3;
 pub(super) struct Packets<S> {
     stream: S,
     codec: PacketCodec,
-    /// What has been read of the next packet.
+    /// The bytes read so far of the next packet.
     begun: BytesMut,
-    /// Whether a request was begun and perhaps not sent to its end.
+    /// A request was begun and perhaps not sent completely.
     is_cut: bool,
-    /// What has been read of an answer that is still to come.
+    /// The part read so far of an outstanding answer.
     answer: Option<Answer>,
 }
 
@@ -57,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Packets<S> {
         Self { stream, codec: PacketCodec::default(), begun: BytesMut::new(), is_cut: false, answer: None }
     }
 
-    /// The stream, and what continues the packets on another one.
+    /// The stream, and the state to continue the packets on another one.
     pub(super) fn into_parts(self) -> (S, Packets<()>) {
         (self.stream, Packets { stream: (), codec: self.codec, begun: self.begun, is_cut: false, answer: None })
     }
@@ -89,14 +89,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Packets<S> {
         self.stream.flush().await
     }
 
-    /// Says that the connection ends.
+    /// Tells the server that the connection ends.
     pub(super) async fn quit(&mut self) -> io::Result<()> {
         self.codec.reset_seq_id();
         self.write(&[QUIT]).await
     }
 
-    /// Sends statements, and reads the whole answer: the rows of all of them, or the first error. What was asked before and has
-    /// not been answered yet is answered first, and that answer is not this one's.
+    /// Sends statements, and reads the whole answer: the rows of all of them, or the first error. An outstanding answer
+    /// to an earlier request is read first and discarded.
     pub(super) async fn ask(&mut self, text: &str) -> Result<Vec<Row>, Failure<Said>> {
         if self.is_cut {
             return Err(broken("a request was not sent to its end").into());
@@ -115,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Packets<S> {
         self.answered().await
     }
 
-    /// Reads what is left of the answer. When this future is dropped, the next one goes on where it was.
+    /// Reads the rest of the answer. If this future is dropped, the next call continues where it stopped.
     async fn answered(&mut self) -> Result<Vec<Row>, Failure<Said>> {
         loop {
             let packet = self.read().await?;
@@ -138,22 +138,22 @@ struct Answer {
     next: Next,
 }
 
-/// What the next packet of an answer is.
+/// The next packet expected of an answer.
 #[derive(Clone, Copy, Debug, Default)]
 enum Next {
-    /// The first one about a statement.
+    /// The first packet about a statement.
     #[default]
     First,
-    /// One about a column: how many are left, of how many.
+    /// A packet about a column, with the number of columns left, and of all columns.
     Column(u64, u64),
-    /// The end of the columns, of which there are so many.
+    /// The end of the columns, with their number.
     ColumnsEnd(u64),
-    /// A row of so many columns, or their end.
+    /// A row with this number of columns, or the end of the rows.
     Row(u64),
 }
 
 impl Answer {
-    /// Takes the next packet; whether it was the last one.
+    /// Adds the next packet. Returns `true` if it was the last one.
     fn next(&mut self, packet: &[u8]) -> Result<bool, Failure<Said>> {
         let status = match (self.next, packet.first()) {
             (Next::First, Some(&OK)) => ended::<CommonOkPacket>(packet)?,
@@ -188,7 +188,7 @@ impl Answer {
 }
 
 impl Packets<()> {
-    /// The packets on another stream.
+    /// Continues the packets on another stream.
     pub(super) fn resume<S>(self, stream: S) -> Packets<S> {
         Packets { stream, codec: self.codec, begun: self.begun, is_cut: false, answer: None }
     }
@@ -206,14 +206,14 @@ impl From<io::Error> for Failure<Said> {
     }
 }
 
-/// The error in a packet that is one.
+/// The error in an error packet.
 pub(super) fn said(packet: &[u8]) -> Failure<Said> {
-    // Before anything was agreed on, an error has no state, which begins with a #.
+    // Before the capabilities are negotiated, an error has no SQL state, which begins with a #.
     let agreed = match packet.get(3) {
         Some(b'#') => CapabilityFlags::CLIENT_PROTOCOL_41,
         _ => CapabilityFlags::empty(),
     };
-    // Nobody asks for reports of progress.
+    // dlock never requests progress reports.
     match ParseBuf(packet).parse::<ErrPacket<'_>>(agreed) {
         Ok(ErrPacket::Error(error)) => {
             Failure::Said(Said { code: error.error_code(), message: error.message_str().into_owned() })
@@ -223,7 +223,7 @@ pub(super) fn said(packet: &[u8]) -> Failure<Said> {
     }
 }
 
-/// What the end of an answer says of what follows it.
+/// The status flags at the end of a result, which tell whether more results follow.
 fn ended<K: mysql_common::packets::OkPacketKind>(packet: &[u8]) -> io::Result<StatusFlags> {
     let parsed = ParseBuf(packet).parse::<OkPacketDeserializer<'_, K>>(CapabilityFlags::CLIENT_PROTOCOL_41)?;
     let packet: OkPacket<'_> = parsed.into();
@@ -241,7 +241,7 @@ fn row(packet: &[u8], columns: u64) -> io::Result<Row> {
     (0..columns).map(|_| text()).collect()
 }
 
-/// The error for what no lock server says.
+/// The error for a malformed reply.
 fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }

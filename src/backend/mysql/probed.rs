@@ -1,5 +1,5 @@
 /*!
-What a server of MySQL or MariaDB says of itself, and what that means for its locks.
+Evaluates what a MySQL or MariaDB server reports about itself, for the safety of locks.
 */
 
 use crate::backend::ErrorKind;
@@ -12,7 +12,7 @@ use crate::printable::shown;
 const MYSQL: [u64; 2] = [5, 7];
 const MARIADB: [u64; 2] = [10, 2];
 
-/// What the server is worth that said this when it was `here` by this host's clock; none when that makes no sense.
+/// Judges a server by this answer, which came at `here` milliseconds by this host's clock; `None` if it is malformed.
 pub(super) fn told(rows: &[Row], here: u64) -> Option<Told> {
     let row = of(rows, "probe")?;
     let [_, version, flushes, logs, syncs, now, most] = row[..] else { return None };

@@ -1,10 +1,10 @@
 /*!
-What is sent: statements with their values, and which of them are one transaction. A request is one packet, so that it is one
-write and one round trip, and the server does all of it or stops at the first error.
+Requests: statements with their values, grouped into transactions. A request is one packet, so that it is one write and
+one round trip, and the server executes all of it or stops at the first error.
 
-Texts are literals in hexadecimal digits, whatever the server's settings say of quotes. Time is the server's when a statement
-begins, which is after the request was sent: a lease never ends before that plus its length, and a request that was held up
-never takes a lock too early.
+Texts are hexadecimal literals, independent of the server's settings for quotes. Time is the server's when a statement
+begins, which is after the request was sent: a lease never ends before that plus its length, and a delayed request never
+takes a lock too early.
 */
 
 use std::fmt::Write;
@@ -47,33 +47,33 @@ const ONCE: &str = include_str!("statements/once.sql");
 const INSPECT: &str = include_str!("statements/inspect.sql");
 const TABLES: &str = include_str!("statements/tables.sql");
 
-/// What stands on both sides of a name.
+/// The quote character around names.
 pub(super) const QUOTE: char = '`';
-/// The server's time in UTC when the statement began; a column of the table compares with it whatever the session's time
-/// zone is.
+/// The server's time in UTC at the beginning of the statement; it can be compared with a column of the table in any
+/// time zone of the session.
 const NOW: &str = "UTC_TIMESTAMP(3)";
-/// The server's time when the statement began, in microseconds since 1970.
+/// The server's time at the beginning of the statement, in microseconds since 1970.
 const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 /// The largest token that a counter may have: not more than a year ahead of the clock.
 const LARGEST: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + 31622400000000)";
-/// The least time after which a server ends a connection on which nothing is asked.
+/// The shortest time after which a server closes an idle connection.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// The statements for one claim.
 #[derive(Debug)]
 pub(super) struct Statements {
     values: Values,
-    /// The id of the owner.
+    /// The owner's id.
     owner: String,
 }
 
-/// What `dlock generate mysql` prints for this table, and for the user that uses the locks where it is known.
+/// The script that `dlock generate mysql` prints for this table, and for the user of the locks, if known.
 pub(super) fn setup(table: &Table, user: Option<&str>) -> String {
     let replace = match user {
         Some(_) => "",
         None => "-- Replace the user dlock by the one that uses the locks, which needs no more than this.\n",
     };
-    // A backslash may be an escape there.
+    // The server may treat a backslash as an escape.
     let user = user.unwrap_or("dlock").replace('\\', "\\\\").replace('\'', "''");
     format!(
         "-- The tables of dlock on MySQL and MariaDB, for the database that has them. The first one is ShedLock's: where there\n\
@@ -126,10 +126,10 @@ impl Dialect for Statements {
         }
         text += &self.transaction(&self.fill(self.values.alone_or(TAKE, GROUP_TAKE)));
         if is_slots {
-            // Whoever is behind us may be able to enter now.
+            // The next waiter may be able to enter now.
             let _ = writeln!(text, "DO IF(@dlock, RELEASE_LOCK({}), 0);", waits(&self.owner));
         }
-        // What counts is read after the commit.
+        // Only a result that is read after the commit counts.
         text += &self.fill(LOOK);
         if with.queue {
             text += &self.fill(QUEUE);
@@ -156,7 +156,7 @@ impl Dialect for Statements {
         let record = if is_recorded { self.fill(ONCE) } else { String::new() };
         let release = self.fill_with(self.values.alone_or(RELEASE, GROUP_RELEASE), hold);
         let released = self.fill(self.values.alone_or(RELEASED, GROUP_RELEASED));
-        // After the commit, which whoever waits for us then sees.
+        // After the commit, so that whoever waits for us sees the result.
         let wake = format!("DO RELEASE_LOCK({}), RELEASE_LOCK({});\n", contends(&self.owner), waits(&self.owner));
         self.transaction(&(record + &release)) + &released + &wake
     }
@@ -202,7 +202,7 @@ impl Dialect for Statements {
 }
 
 impl Statements {
-    /// One transaction; of one that is about a lock that several hold, the row is locked first.
+    /// Wraps the statements in one transaction, which locks the row first if several may hold the lock.
     fn transaction(&self, statements: &str) -> String {
         let lock = self.fill(self.values.alone_or("", GROUP_LOCK));
         format!("START TRANSACTION;\n{lock}{statements}COMMIT;\n")
@@ -217,7 +217,7 @@ impl Statements {
         if code.is_empty() { code } else { code + "\n" }
     }
 
-    /// What stands in a place of a statement.
+    /// The value of a placeholder in a statement.
     fn value(&self, place: &str, hold: Duration) -> Option<String> {
         let Values { name, table, ttl, .. } = &self.values;
         let life = |ttl: u128, since: &str| format!("GREATEST({}, {})", later(NOW, ttl), end_of(since, hold));
@@ -227,14 +227,14 @@ impl Statements {
             "largest" => LARGEST.to_owned(),
             "here" => keep(&contends(&self.owner)),
             "silence" => SILENCE.max(*ttl).as_secs().to_string(),
-            // Where names that differ are one in the table, only the one that is in the row.
+            // If the collation takes different names for one, only the name in the row matches.
             "this" => format!("s.name = {name} AND s.name = {name} COLLATE utf8mb4_bin"),
             "held_until" => end_of("s.locked_at", hold),
-            // For a column that rounds, a millisecond more.
+            // One millisecond more, for a column that rounds.
             "life" => life(ttl.as_millis() + 1, "s.locked_at"),
             "member_held_until" => end_of("m.since", hold),
             "member_life" => life(ttl.as_millis(), "m.since"),
-            // For how long the holder counts on it, at most.
+            // The longest time for which the holder relies on the lock, in milliseconds.
             "counted" => format!(
                 "COALESCE((SELECT h.ttl_ms FROM {} h WHERE h.name = {name} AND s.locked_by IN (h.owner, CONCAT(h.owner, ':done'))), \
                  (SELECT MAX(GREATEST(m.ttl_ms, m.hold_ms)) + 1 FROM {} m WHERE m.name = {name} \
@@ -249,14 +249,14 @@ impl Statements {
         })
     }
 
-    /// What stands in a place of a statement for a lock that several may hold.
+    /// The value of a placeholder that concerns modes and the queue.
     fn value_for_modes(&self, place: &str) -> Option<String> {
         let Values { name, owner, me, mode, table, .. } = &self.values;
         let (group, queue, member) = (self.values.group(), table.queue(), table.member());
-        // One whose time lies further ahead is from before the clock was set back.
+        // A waiter whose time lies further ahead dates from before the clock was set back.
         let waits =
             format!("q.name = {name} AND q.alive_until > {NOW} AND q.alive_until <= TIMESTAMPADD(SECOND, 31, {NOW})");
-        // All of them where we are not in the queue.
+        // All waiters, if we are not in the queue.
         let before = format!(
             "{waits} AND q.ticket < COALESCE((SELECT own.ticket FROM {queue} own WHERE own.name = {name} \
              AND own.owner = {owner}), {})",
@@ -276,7 +276,7 @@ impl Statements {
                     )
                 },
             ),
-            // Another number of slots that is in use, or that one who waits before us wants.
+            // Another number of slots that is in use, or that a waiter before us wants.
             "other_slots" if mode.slots().is_some() => {
                 let (wanted, lock) = (self.values.mode_name(), table.lock());
                 format!(
@@ -286,7 +286,7 @@ impl Statements {
                 )
             }
             "other_slots" => "NULL".to_owned(),
-            // Who waits to hold the lock alone waits for the nearest one, whatever that one wants.
+            // An exclusive waiter waits for the nearest one before it, whatever its mode.
             "other_ahead" if *mode == Mode::Exclusive => "NULL".to_owned(),
             "other_ahead" => format!(
                 "(SELECT q.owner FROM {queue} q WHERE q.ticket < own.ticket AND {waits} AND q.mode <> {} \
@@ -299,17 +299,17 @@ impl Statements {
         })
     }
 
-    /// What stands in a place of a statement about the period of a claim.
+    /// The value of a placeholder that concerns the period of a claim.
     fn value_for_periods(&self, place: &str) -> Option<String> {
         let Some(once) = self.values.once else { return (place == "done_by").then(|| "NULL".to_owned()) };
         let [number, length, age] = once.arguments();
         let now = format!("({MICROS} DIV 1000)");
-        // At most one away from the period by the server's clock.
+        // At most one period away from the period by the server's clock.
         let own = format!("(({now} - {age}) DIV {length})");
         let period = format!("GREATEST({own} - 1, LEAST({number}, {own} + 1))");
         Some(match place {
             "period" => period,
-            // Who has succeeded in the period or a later one; remembered for two periods.
+            // The success in this period or a later one; remembered for two periods.
             "done_by" => format!(
                 "(SELECT o.done FROM {} o WHERE o.name = {} AND o.length_ms = {length} AND o.period >= {period} \
                  AND ABS(o.at_ms - {now}) <= 2 * {length})",
@@ -321,12 +321,12 @@ impl Statements {
     }
 }
 
-/// A time so many milliseconds later.
+/// The SQL expression for `millis` milliseconds after `time`.
 fn later(time: &str, millis: u128) -> String {
     format!("TIMESTAMPADD(MICROSECOND, {}, {time})", millis.saturating_mul(1000))
 }
 
-/// The end of a minimum hold that began at `since`. After the clock was set back it lasts no longer than from now.
+/// The SQL expression for the end of a minimum hold that began at `since`, or begins now if the clock was set back.
 fn end_of(since: &str, hold: Duration) -> String {
     later(&format!("LEAST({since}, {NOW})"), hold.as_millis())
 }

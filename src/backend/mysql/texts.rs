@@ -1,10 +1,10 @@
 /*!
-Texts in statements: literals, and the user locks by which a waiter waits for whom it may not pass.
+Texts in statements: literals, and the user locks by which a waiter waits for another contender.
 */
 
 use std::fmt::Write;
 
-/// A text as a literal.
+/// A text as an SQL literal.
 pub(super) fn literal(text: &str) -> String {
     text.bytes().fold("_utf8mb4 X'".to_owned(), |mut literal, byte| {
         // Writing to a String cannot fail.
@@ -13,17 +13,17 @@ pub(super) fn literal(text: &str) -> String {
     }) + "'"
 }
 
-/// The user lock of the owner with this id, which it has while it waits or holds.
+/// The user lock that the owner with this id holds while it waits for the lock or holds it.
 pub(super) fn contends(id: &str) -> String {
     format!("'dlock:{id}'")
 }
 
-/// The user lock of the owner with this id, which it has while it waits for a slot.
+/// The user lock that the owner with this id holds while it waits for a slot.
 pub(super) fn waits(id: &str) -> String {
     format!("'dlock:{id}:w'")
 }
 
-/// Takes a user lock of our own, where this connection does not have it.
+/// The statement that takes one of our user locks, unless this connection holds it already.
 pub(super) fn keep(lock: &str) -> String {
     format!("DO IF(IS_USED_LOCK({lock}) <=> CONNECTION_ID(), 1, GET_LOCK({lock}, 0));\n")
 }

@@ -2,8 +2,8 @@
 A stream that bounds how much memory a server can make this process use: the client library buffers a reply of any
 length that the server announces.
 
-It also hears out a server that refuses a client: that one says why and hangs up, before any request. The client library
-would drop an answer to nothing, so that it is kept until something is asked, and a failed write does not cut it off.
+It also preserves the refusal of a server that hangs up before any request: the client library would drop a message that
+answers nothing, so reading waits for the first request, and a failed write does not end the stream.
 */
 
 use std::io;
@@ -14,13 +14,13 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes that a server may send in answer to one request. An honest answer holds at most 4 KiB of another
-/// client's value and a few numbers.
+/// Maximum number of bytes that a server may send in answer to one request. An honest answer holds at most 4 KiB of
+/// another client's value and a few numbers.
 const MAX_ANSWER: usize = 64 * 1024;
-/// The most bytes that a server may send in answer to a look at many locks, or at all who hold one and wait for it.
+/// Maximum number of bytes in answer to a look at many locks, or at all holders and waiters of one.
 const MAX_PICTURE: usize = 2 * 1024 * 1024;
 
-/// How much a server may send in answer to one request on a stream; as little as for a lock at first.
+/// Number of bytes that a server may send in answer to one request on a stream; initially the limit for one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance(Arc<AtomicUsize>);
 
@@ -31,21 +31,21 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// From the next request on, as much as a look at many locks needs.
+    /// Raises the limit from the next request on, for looks at many locks.
     pub(crate) fn for_looks(&self) {
         self.0.store(MAX_PICTURE, Ordering::Relaxed);
     }
 }
 
-/// A stream that fails once more than its [`Allowance`] has come since the last request was written.
+/// A stream that fails once more than its [`Allowance`] has arrived since the last request was written.
 #[derive(Debug)]
 pub(crate) struct Bounded<S> {
     inner: S,
     allowance: Allowance,
     room: usize,
-    /// Whether a request was written.
+    /// A request was written.
     asked: bool,
-    /// Who wants to read before that.
+    /// The reader that waits for the first request.
     reader: Option<Waker>,
 }
 
@@ -88,7 +88,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
         self.asked = true;
         self.reader.take().into_iter().for_each(Waker::wake);
         match Pin::new(&mut self.inner).poll_write(context, bytes) {
-            // The end is still to be read, behind the server's last words.
+            // The reader gets the server's last words, and then the end.
             Poll::Ready(Err(error)) if is_hung_up(&error) => Poll::Ready(Ok(bytes.len())),
             polled => polled,
         }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::property::holds;
 
-    /// What happens on a connection.
+    /// An event on a connection.
     #[derive(Clone, Copy, Debug)]
     enum Happens {
         /// The server sends this many bytes.

@@ -1,8 +1,8 @@
 /*!
-Where servers are and who we are there, as a URL says it: `scheme://[user[:password]@]host[:port],…[/path]`.
+The servers and credentials in a URL: `scheme://[user[:password]@]host[:port],…[/path]`.
 
-Never shown with its password, and no error repeats a part that could be one. What is shown means the same when it is
-read again.
+Never shown with its password, and no error repeats a part that could be one. A printed URL means the same when it is
+parsed again.
 */
 
 use std::fmt::{self, Write};
@@ -13,23 +13,23 @@ use percent_encoding::percent_decode_str;
 use crate::backend::net::wire::Address;
 use crate::variables::HELD;
 
-/// Who we are at a server.
+/// The credentials for a server.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
-    /// The user, where the server knows several.
+    /// The user, if the server knows several.
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
 }
 
-/// Without the password, which must not reach a log by way of a debug print either.
+/// Omits the password, which must not reach a log through debug output either.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Login({:?})", self.user)
     }
 }
 
-/// What to add to advice about credentials: inside another dlock run, why those from the environment are not there.
+/// The text to append to hints about credentials: inside another dlock run, why those from the environment are missing.
 #[must_use]
 pub(crate) fn nested_hint() -> &'static str {
     if std::env::var_os(HELD).is_some() {
@@ -42,24 +42,24 @@ pub(crate) fn nested_hint() -> &'static str {
 /// The servers of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// What the URL begins with, without the colon.
+    /// The URL's scheme, without the colon.
     pub scheme: &'static str,
-    /// Who we are there.
+    /// The credentials for the servers.
     pub login: Login,
     /// The servers, at least one, in the user's order.
     pub addresses: Vec<Address>,
-    /// What follows the servers, without its slash; decoded.
+    /// The decoded path after the servers, without its leading slash.
     pub path: String,
 }
 
 impl Location {
-    /// Reads what follows `scheme://`. The error ends in `hint`.
+    /// Reads the part after `scheme://`. The error ends in `hint`.
     pub(crate) fn parse(scheme: &'static str, rest: &str, port: u16, hint: &str) -> Result<Self, String> {
         if rest.contains(['?', '#']) {
             return Err(format!("{scheme}:// takes no ? and no # here: write %3F and %23; {hint}"));
         }
         let (login, authority, path) = split(rest, hint)?;
-        // `etcd://a,etcd://b`: the first slash is not that of a path.
+        // `etcd://a,etcd://b`: the first slash does not begin a path.
         if authority.ends_with(':') && path.starts_with('/') {
             return Err(format!("the scheme stands once, before the first server; {hint}"));
         }
@@ -69,7 +69,7 @@ impl Location {
         Ok(Self { scheme, login, addresses, path })
     }
 
-    /// Reads what follows `scheme://` where a socket on this host is meant: the path is the socket's.
+    /// Reads the part after `scheme://` for a socket on this host: the path is the socket's. The error ends in `hint`.
     pub(crate) fn parse_socket(scheme: &'static str, rest: &str, hint: &str) -> Result<Self, String> {
         let (login, authority, path) = split(rest, hint)?;
         if !authority.is_empty() || path.is_empty() {
@@ -89,14 +89,14 @@ impl Location {
         (0..addresses.len()).find(|&index| is_known(index)).map(|index| &addresses[index])
     }
 
-    /// Uses these credentials where the URL gives none.
+    /// Adds the user and the password that the URL does not give.
     pub(crate) fn add_credentials(&mut self, user: Option<String>, password: Option<String>) {
         self.login.user = self.login.user.take().or(user);
         self.login.password = self.login.password.take().or(password);
     }
 }
 
-/// Credentials, servers and path, none of them checked but the credentials.
+/// Splits off the credentials, the servers and the path. Only the credentials are checked.
 fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), String> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     // A password with a bare slash would be taken for a path, and shown.
@@ -106,7 +106,7 @@ fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), Str
     let (login, servers) = match authority.rsplit_once('@') {
         None => (Login::default(), authority),
         Some((credentials, servers)) => {
-            // `u:p@a,u:p@b`: taken for the credentials of `b` alone, which would be the only server.
+            // `u:p@a,u:p@b` would be taken for long credentials and the only server `b`.
             if credentials.contains(['@', ',']) {
                 let mend = "write @ and , in them as %40 and %2C";
                 return Err(format!("credentials stand once, before the first server: {mend}; {hint}"));
@@ -114,7 +114,7 @@ fn split<'a>(rest: &'a str, hint: &str) -> Result<(Login, &'a str, &'a str), Str
             let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
             let present = |text: String| (!text.is_empty()).then_some(text);
             let user = decoded(user, "user", hint)?;
-            // Protocols that end a name by a NUL would log in as somebody else.
+            // Protocols that end a name with a NUL would log in as another user.
             if user.contains('\0') {
                 return Err(format!("the user in the backend URL contains a NUL byte; {hint}"));
             }
@@ -140,7 +140,7 @@ fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String
     if host.is_empty() {
         return Err(format!("the backend URL names no host; {hint}"));
     }
-    // It would be taken for an IPv4 address in one piece.
+    // The parser would take it for an IPv4 address in one number.
     if host.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("a server in the backend URL is only a number, not a host; {hint}"));
     }
@@ -160,8 +160,8 @@ fn address(place: &str, default_port: u16, hint: &str) -> Result<Address, String
     Ok(Address::Tcp(host, port))
 }
 
-/// `bytes` as they stand in a URL: control characters, `%`, those that are `reserved` in that place and what is not
-/// UTF-8 are percent-encoded.
+/// `bytes` as part of a URL: control characters, `%`, characters that are `reserved` in that part, and bytes that are
+/// not UTF-8 are percent-encoded.
 pub(crate) fn encoded(bytes: &[u8], reserved: &str) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -185,7 +185,7 @@ fn encode(text: &mut String, bytes: &[u8]) {
 }
 
 impl Location {
-    /// The URL of the database of this number there.
+    /// The URL of the database with this number at these servers.
     #[must_use]
     pub(crate) fn with_database(&self, database: u32) -> String {
         match (database, self.addresses.first()) {

@@ -1,5 +1,5 @@
 /*!
-What every backend that has servers needs: where they are, the way there, and whom to believe. Knows no lock.
+The common parts of all backends with servers: locations, connections, and trust. Knows no lock.
 */
 
 pub(crate) mod bounded;

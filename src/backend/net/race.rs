@@ -1,6 +1,6 @@
 /*!
-Of several ways to the same thing the first that works: each next one is tried a little later than the one before it, so
-that one that leads nowhere costs little and one that works is not joined by all the others.
+Tries several ways to the same thing, and takes the first that works. Each way starts a little later than the one before
+it, so that a dead one costs little time, and the others need not start if one works.
 */
 
 use std::time::Duration;
@@ -9,24 +9,24 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::clock::{Instant, sleep_until};
 
-/// When the next way is tried.
+/// The pace at which further ways are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// One each `pause` after `begun`, whatever becomes of those before it.
+    /// One way every `pause` after `begun`, whatever the outcome of those before it.
     Steady {
-        /// The turn of the first one. An instant in the past brings the others forward.
+        /// The nominal start of the first way. An instant in the past brings the others forward.
         begun: Instant,
-        /// From one turn to the next.
+        /// The time from one start to the next.
         pause: Duration,
     },
-    /// This long after the last one was tried, and at once when one of them has failed.
+    /// One way this long after the last one was started, and at once when one of them fails.
     Eager(Duration),
 }
 
-/// Tries `ways` by `attempt`, in their order and at this `pace`, and returns the first success; the others are dropped then.
+/// Tries `ways` with `attempt`, in their order and at this `pace`. Returns the first success, and drops the others.
 ///
-/// When none succeeds, returns all errors in the order in which they came. An error that is `decisive` is the last one: it
-/// ends the race, because the others would say the same. Takes as long as the attempts take.
+/// If none succeeds, returns all errors in the order in which they came. A `decisive` error ends the race and is the
+/// last one, because the others would say the same. There is no time limit but those of the attempts.
 pub(crate) async fn race<W, T, E, F: Future<Output = Result<T, E>>>(
     ways: impl IntoIterator<Item = W>,
     pace: Pace,
@@ -75,8 +75,8 @@ pub(crate) fn round(servers: usize, first: usize) -> impl Iterator<Item = usize>
     (0..servers).map(move |step| (first + step) % servers)
 }
 
-/// Which of `servers` servers, at least one, to begin with: a random one, so that no server carries all clients. Where the
-/// kernel gives no random numbers, the first is as good as any.
+/// A random first index among `servers` servers, of which there is at least one, so that no server gets all clients. If
+/// the kernel gives no random numbers, it is 0.
 #[must_use]
 pub(crate) fn random_first(servers: usize) -> usize {
     let mut random = [0; 2];
@@ -94,7 +94,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(1);
     const NEVER: Duration = Duration::from_secs(3600);
 
-    /// What becomes of a way.
+    /// The behavior of a way.
     #[derive(Clone, Copy, Debug)]
     enum Way {
         Works,
@@ -103,7 +103,7 @@ mod tests {
         Hangs,
     }
 
-    /// What a race came to.
+    /// The outcome of a race.
     #[derive(Debug, PartialEq, Eq)]
     enum Came {
         Won(usize),
@@ -111,7 +111,7 @@ mod tests {
         Waits,
     }
 
-    /// Runs a race that is expected to come to `expected`: what it came to, and which ways it tried.
+    /// Runs a race with the outcome `expected`. Returns its outcome, and the ways that it tried.
     fn run(ways: &[Way], pace: Pace, expected: &Came) -> (Came, Vec<usize>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
         let tried = RefCell::new(Vec::new());
@@ -143,7 +143,7 @@ mod tests {
         use Way::{Fails, FailsForAll, Hangs, Works};
         let now = Instant::now();
         let steady = |pause| Pace::Steady { begun: now, pause };
-        // All turns have come already.
+        // All ways are due already.
         let late = Pace::Steady { begun: now - Duration::from_secs(60), pause: SOON };
         let eager = Pace::Eager;
         for (ways, pace, expected, tried) in [
@@ -151,13 +151,13 @@ mod tests {
             (&[], eager(SOON), Lost(vec![]), &[]),
             (&[Works, Works], steady(SOON), Won(0), &[0]),
             (&[Works, Works], eager(SOON), Won(0), &[0]),
-            // One that leads nowhere is given company when the time has come, and not before.
+            // A way that hangs is joined by the next one when that is due, and not before.
             (&[Hangs, Hangs, Works], steady(SOON), Won(2), &[0, 1, 2]),
             (&[Hangs, Hangs, Works], eager(SOON), Won(2), &[0, 1, 2]),
             (&[Hangs, Hangs, Works], late, Won(2), &[0, 1, 2]),
             (&[Hangs, Works], steady(NEVER), Waits, &[0]),
             (&[Hangs, Works], eager(NEVER), Waits, &[0]),
-            // A failure lets only the eager one try the next at once.
+            // After a failure, only the eager pace tries the next way at once.
             (&[Fails, Works], steady(NEVER), Waits, &[0]),
             (&[Fails, Works], eager(NEVER), Won(1), &[0, 1]),
             (&[Fails, Fails, Fails], steady(SOON), Lost(vec![0, 1, 2]), &[0, 1, 2]),

@@ -1,5 +1,5 @@
 /*!
-Whether a server can be reached, and what its certificate is worth: a connection that is made to find that out.
+Checks whether a server can be reached, and until when its certificate is valid, by a test connection.
 */
 
 use std::fmt;
@@ -10,18 +10,18 @@ use crate::backend::net::tls::{Noted, Tls};
 use crate::backend::net::wire::{Address, Wire};
 use crate::clock::Instant;
 
-/// What became of a connection.
+/// The result of a connection attempt.
 #[derive(Debug)]
 pub(crate) struct Reached {
-    /// The connection, encrypted where that was asked for, and how long the first step took to which address.
+    /// The connection, encrypted if requested, the time that it took without TLS, and the address.
     pub wire: Result<(Wire, Duration, String), Error>,
-    /// Whether an error came only after a connection was there: it is about TLS.
+    /// The error is about TLS: it came after the connection was made.
     pub is_of_tls: bool,
-    /// Until when the server's certificate is good, in seconds since 1970.
+    /// The end of the certificate's validity, in seconds since 1970, if the server showed a valid one.
     pub ends: Option<u64>,
 }
 
-/// Connects to `address`, and speaks TLS there if `tls` is given. Takes as long as it takes.
+/// Connects to `address`, with TLS if `tls` is given. There is no time limit.
 ///
 /// Errors call the server `name`.
 pub(crate) async fn reach(name: &(dyn fmt::Display + Sync), address: &Address, tls: Option<&Tls>) -> Reached {

@@ -1,6 +1,6 @@
 /*!
-Speaking TLS: whom to trust, who we are, and why a server could not be trusted or would not have us. rustls on ring;
-there is no way from TLS to plain text.
+TLS: the trusted authorities, our certificate, and the reason why either side was not accepted. rustls on ring; there is
+no way from TLS to plain text.
 */
 
 use std::fmt;
@@ -20,45 +20,45 @@ use crate::backend::error::{Error, ErrorKind};
 pub(crate) use crate::backend::net::witness::Noted;
 use crate::backend::net::witness::Witness;
 
-/// What the user says about TLS.
+/// The user's TLS options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     /// Certificates of the authorities to trust instead of the system's (PEM).
     pub ca: Option<Pem>,
-    /// The client certificate, for servers that require one, with those between it and its authority (PEM).
+    /// The client certificate, for servers that require one, followed by its intermediate certificates (PEM).
     pub cert: Option<Pem>,
     /// The private key of the client certificate (PEM).
     pub key: Option<Pem>,
-    /// The name that the server's certificate must be for, where it is not the one in the URL.
+    /// The name that the server's certificate must be for, if it is not the one in the URL.
     pub server_name: Option<String>,
 }
 
 /// A PEM file that was read, perhaps with a private key in it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Pem {
-    /// Its path.
+    /// The file's path.
     pub path: PathBuf,
-    /// What is in it.
+    /// The file's content.
     pub bytes: Vec<u8>,
 }
 
-/// Without what is in it.
+/// Omits the content, which may be a private key.
 impl fmt::Debug for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pem({})", self.path.display())
     }
 }
 
-/// How to speak TLS.
+/// The settings for TLS connections.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
-    /// Who decides about certificates.
+    /// The verifier of server certificates.
     verifier: Arc<WebPkiServerVerifier>,
     server_name: Option<ServerName<'static>>,
-    /// Whether there is a client certificate.
+    /// A client certificate was given.
     certified: bool,
-    /// Where it is noted until when a server's certificate is good.
+    /// The place to note the end of the validity of a server's certificate.
     noted: Option<Noted>,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Takes certificates and keys from the files. The error names the option to mend.
+    /// Reads certificates and keys from the files. The error names the option to correct.
     pub(crate) fn load(files: &TlsFiles) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Some(pem) = &files.ca {
@@ -77,7 +77,7 @@ impl Tls {
                 roots.add(certificate).map_err(|error| unreadable("--tls-ca", pem, &error))?;
             }
         } else {
-            // A store with one odd certificate is as good as one without it; an empty one is not.
+            // Certificates that cannot be parsed are skipped, but an empty store is useless.
             let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if added == 0 {
                 return Err(
@@ -113,7 +113,7 @@ impl Tls {
             (Some(_), None) => return Err("--tls-cert needs --tls-key FILE with its private key".to_owned()),
             (None, Some(_)) => return Err("--tls-key needs --tls-cert FILE with its certificate".to_owned()),
         };
-        // Each process connects once: a ticket for the next time is of no use.
+        // Each process connects once: session tickets are of no use.
         config.resumption = rustls::client::Resumption::disabled();
         let server_name = match &files.server_name {
             None => None,
@@ -126,20 +126,20 @@ impl Tls {
         Ok(Self { config: Arc::new(config), verifier, server_name, certified, noted: None })
     }
 
-    /// These certificates and keys, and a handshake that offers `protocol` (ALPN).
+    /// These settings, with a handshake that offers `protocol` (ALPN).
     #[must_use]
     pub(crate) fn offering(mut self, protocol: &[u8]) -> Self {
         Arc::make_mut(&mut self.config).alpn_protocols = vec![protocol.to_vec()];
         self
     }
 
-    /// These settings for connections that note until when a server's certificate is good.
+    /// These settings, for connections that note the end of the validity of a server's certificate.
     #[must_use]
     pub(crate) fn noting(&self, noted: Noted) -> Self {
         Self { noted: Some(noted), ..self.clone() }
     }
 
-    /// Whether there is a client certificate.
+    /// Returns `true` if a client certificate was given.
     #[must_use]
     pub(super) fn is_certified(&self) -> bool {
         self.certified
@@ -179,19 +179,19 @@ fn unreadable(option: &str, pem: &Pem, reason: &dyn fmt::Display) -> String {
     format!("{option}: could not read {}: {reason}; name a readable PEM file", pem.path.display())
 }
 
-/// Why a server that wants to know who we are hangs up.
+/// The reason of a server that hangs up on a client without a certificate.
 const UNCERTIFIED: &str = "it requires a client certificate; give one with --tls-cert and --tls-key";
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// What a server that refuses our certificate (or the lack of one, where we are not `certified`) says.
+/// The reason if a server refuses our certificate, or, if we are not `certified`, the lack of one.
 pub(super) fn alert(error: &io::Error, certified: bool) -> Option<String> {
     use AlertDescription as Alert;
     match tls_error(error)? {
         rustls::Error::AlertReceived(Alert::CertificateRequired) => Some(UNCERTIFIED.to_owned()),
-        // What servers of other libraries say of none at all.
+        // Servers with other libraries report a missing certificate like this.
         rustls::Error::AlertReceived(Alert::BadCertificate | Alert::NoCertificate) if !certified => {
             Some(UNCERTIFIED.to_owned())
         }
@@ -211,12 +211,12 @@ pub(super) fn alert(error: &io::Error, certified: bool) -> Option<String> {
     }
 }
 
-/// A server's refusal of our certificate as an error.
+/// The error for a server's refusal of our certificate.
 pub(crate) fn refused(name: &dyn fmt::Display, said: &str) -> Error {
     Error::new(ErrorKind::Denied, format!("{name} refused the TLS connection: {said}"))
 }
 
-/// Why a certificate cannot be used, where that is not the fault of a name, an authority or a date.
+/// The reason why a certificate is unacceptable, other than its name, its authority or its dates.
 fn unacceptable(reason: &CertificateError) -> String {
     let text = format!("{reason:?}");
     match () {
@@ -232,8 +232,8 @@ fn unacceptable(reason: &CertificateError) -> String {
     }
 }
 
-/// A handshake that failed, in words. What a server says before it is `proven` that it is the right one may be anybody's
-/// word, and so is no refusal.
+/// Explains a failed handshake. Until the server has `proven` its identity, an alert may come from anybody, and so is
+/// no refusal.
 fn explain(error: &io::Error, name: &dyn fmt::Display, expected: &str, certified: bool, proven: bool) -> Error {
     if let Some(said) = alert(error, certified).filter(|_| proven) {
         return refused(name, &said);

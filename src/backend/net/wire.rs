@@ -1,5 +1,5 @@
 /*!
-The way to a server: TCP, a local socket, or TLS over TCP, and why there is none. Knows no lock service.
+Connections to servers by TCP, a local socket, or TLS over TCP, and reasons for failures. Knows no lock service.
 
 Every connection of every backend is made here, so that certificates and error messages are the same for all.
 */
@@ -21,10 +21,10 @@ use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::race::{Pace, race};
 use crate::backend::net::tls::{Tls, alert};
 
-/// How long one address of a name is tried alone before the next one is tried as well.
+/// Time for which one address of a name is tried alone before the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(50);
 
-/// Where a server listens.
+/// The address on which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Address {
     /// A host's name or address, and a TCP port.
@@ -43,44 +43,44 @@ impl fmt::Display for Address {
     }
 }
 
-/// Anything that carries bytes both ways.
+/// A byte stream in both directions.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A connection.
+/// A connection to a server.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     socket: OwnedFd,
     ways: Ways,
     refusal: Refusal,
-    /// Whether a client certificate was given for it.
+    /// A client certificate was given for this connection.
     certified: bool,
-    /// The first bytes that the server has sent, as many as [`HTTP`] has.
+    /// The first bytes that the server has sent, at most as many as [`HTTP`] has.
     first: Vec<u8>,
 }
 
 /// The addresses of a name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ways {
-    /// The one that a connection goes to.
+    /// The address that the connection goes to.
     pub taken: Option<SocketAddr>,
-    /// All others.
+    /// All other addresses of the name.
     pub others: Vec<SocketAddr>,
 }
 
-/// Which of the addresses of a name to go to.
+/// The choice among the addresses of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Whichever answers first.
+    /// The address that answers first.
     Any,
-    /// This one, unless it does not answer soon.
+    /// This address, unless it fails or does not answer soon.
     Rather(SocketAddr),
-    /// This one; the name's own addresses do not matter.
+    /// This address; the name is not resolved.
     Only(SocketAddr),
 }
 
-/// What the server said against our certificate, once it has: with TLS 1.3 that comes after the handshake, and the
-/// protocols above report a closed connection.
+/// The server's refusal of our certificate, once it arrives: with TLS 1.3 that is after the handshake, and the
+/// protocols above only report a closed connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusal(Arc<Mutex<Option<String>>>);
 
@@ -98,7 +98,7 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Connects to `address`, with TLS where `tls` is given. Takes as long as it takes.
+    /// Connects to `address`, with TLS if `tls` is given. There is no time limit.
     ///
     /// Errors call the server `name`.
     pub(crate) async fn dial(
@@ -109,8 +109,8 @@ impl Wire {
         Self::dial_to(Choice::Any, name, address, tls).await
     }
 
-    /// Connects to `address`, with TLS where `tls` is given; `choice` says to which of the addresses that its name has. Takes
-    /// as long as it takes.
+    /// Connects to `address`, with TLS if `tls` is given; `choice` selects among the addresses of its name. There is no
+    /// time limit.
     ///
     /// Errors call the server `name`.
     pub(crate) async fn dial_to(
@@ -139,7 +139,7 @@ impl Wire {
             Address::Tcp(host, port) => (host.as_str(), *port),
         };
         let (stream, ways) = connect(host, port, choice).await.map_err(|error| unreachable(&error))?;
-        // Requests are small and wait for their answers: Nagle's algorithm only delays them.
+        // Requests are small and wait for their answers: Nagle's algorithm would only delay them.
         stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
         let socket = stream.as_fd().try_clone_to_owned().map_err(|error| unreachable(&error))?;
         let refusal = Refusal::default();
@@ -150,8 +150,8 @@ impl Wire {
         Ok(Self { stream, socket, ways, refusal, certified: tls.is_some_and(Tls::is_certified), first: Vec::new() })
     }
 
-    /// Encrypts a connection that began in plain text, for protocols that switch. `address` is where it goes. Of what the
-    /// server has sent nothing may be unread but its handshake.
+    /// Encrypts a connection to `address` that began in plain text, for protocols that switch to TLS. Everything that
+    /// the server has sent before its handshake must have been read.
     ///
     /// Errors call the server `name`.
     pub(crate) async fn secure(
@@ -169,18 +169,18 @@ impl Wire {
         Ok(Self { stream, socket, ways, refusal, certified: tls.is_certified(), first: Vec::new() })
     }
 
-    /// The socket again, for options that are set at the end of a connection.
+    /// A duplicate of the socket, for options that are set at the end of a connection.
     pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 
-    /// Where it goes, and where it could have gone.
+    /// The address that the connection goes to, and the others of its name.
     pub(crate) fn ways(&self) -> &Ways {
         &self.ways
     }
 
-    /// After a write that failed with `error`: waits for what the server said before it hung up, which may be the refusal,
-    /// and has come already or comes with the news of the end.
+    /// Handles a write that failed with `error`: waits for the server's last words, which may be its refusal, and which
+    /// have come already or come with the end of the connection.
     fn last_words<T>(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Result<T>> {
         let mut bytes = [0; 256];
         match Pin::new(self).poll_read(context, &mut ReadBuf::new(&mut bytes)) {
@@ -189,30 +189,30 @@ impl Wire {
         }
     }
 
-    /// Where the server's refusal of our certificate can be read, also after the connection has gone.
+    /// Access to the server's refusal of our certificate, even after the connection has ended.
     pub(crate) fn refusal(&self) -> Refusal {
         self.refusal.clone()
     }
 }
 
-/// Why there is no connection where the socket of the server called `name` is a directory.
+/// The error if the socket of the server called `name` is a directory.
 fn is_directory(name: &dyn fmt::Display) -> Error {
     let remedy = "name the socket in it, such as .s.PGSQL.5432 or redis.sock";
     Error::new(ErrorKind::Mistaken, format!("could not reach {name}: that is a directory; {remedy}"))
 }
 
-/// Why there is no connection to the server called `name`: a name that does not resolve is not a server that does not answer.
+/// The error for a failed connection to the server called `name`; a name that does not resolve has its own message.
 fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
     let text = error.to_string();
-    // The system's words, without its number and in the middle of a sentence.
+    // The system's message without the error number, in lower case for the middle of a sentence.
     let text = text.split(" (os error").next().unwrap_or_default();
     let lower = |text: &str| {
         let mut letters = text.chars();
         letters.next().map(|first| first.to_lowercase().chain(letters).collect::<String>()).unwrap_or_default()
     };
-    // The resolver's errors have no kind of their own.
+    // The resolver's errors have no specific kind.
     let Some(reason) = text.strip_prefix("failed to lookup address information: ") else {
-        // A limit of this process does not pass, as an outage of the server does.
+        // A limit of this process is not temporary, unlike an outage of the server.
         let (kind, hint) = match error.raw_os_error() {
             Some(libc::EMFILE) => (ErrorKind::Mistaken, "raise the limit (ulimit -n)"),
             _ => (ErrorKind::Unreachable, "is it running there?"),
@@ -220,7 +220,7 @@ fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
         return Error::new(kind, format!("could not reach {name}: {}; {hint}", lower(text)));
     };
     let reason = lower(reason);
-    // All others, such as a name server that does not answer, may pass.
+    // All other errors, such as a name server that does not answer, may be temporary.
     let is_unknown =
         ["not known", "does not resolve", "no address associated"].iter().any(|text| reason.contains(text));
     let (kind, hint) = if is_unknown {
@@ -237,13 +237,13 @@ async fn connect(host: &str, port: u16, choice: Choice) -> io::Result<(TcpStream
         Choice::Only(address) => vec![address],
         Choice::Any | Choice::Rather(_) => tokio::net::lookup_host((host, port)).await?.collect(),
     };
-    // The order of the others stays as the resolver has it.
+    // The others keep the resolver's order.
     addresses.sort_by_key(|address| choice != Choice::Rather(*address));
     connect_to_any(addresses, STAGGER).await
 }
 
-/// Connects to whichever of `addresses` answers first. Each next one is tried when the one before it has failed or has not
-/// answered for `pause`: a name often has one that leads nowhere, and silence there must not use up all the time there is.
+/// Connects to the first of `addresses` that answers. The next one is tried when the one before it has failed or has
+/// not answered for `pause`: a name often has an unreachable address, and silence there must not use up all the time.
 async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::Result<(TcpStream, Ways)> {
     let attempt =
         |address: SocketAddr| async move { TcpStream::connect(address).await.map(|stream| (stream, address)) };
@@ -259,13 +259,13 @@ async fn connect_to_any(mut addresses: Vec<SocketAddr>, pause: Duration) -> io::
     }
 }
 
-/// How an answer of a web server begins. No answer of a lock service does.
+/// The beginning of a web server's answer. No answer of a lock service begins like this.
 const HTTP: &[u8; 4] = b"HTTP";
-/// The beginning of an answer to what is not even a request of theirs.
+/// The beginning of a web server's answer to a malformed request.
 const PAGE: &[u8; 4] = b"<!DO";
 
-/// Lets go of a connection whose last request is to be repeated on another: what the network has not delivered yet
-/// must not arrive later, when the lock has been given back and nobody is left to keep it.
+/// Resets a connection on close if its last request is to be repeated on another one: undelivered data must not arrive
+/// later, when the lock has been released and nobody is left to keep it.
 pub(crate) fn forget(socket: &OwnedFd) {
     let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
     let _ = nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::Linger, &at_once);
@@ -282,7 +282,7 @@ impl AsyncRead for Wire {
         let missing = HTTP.len() - self.first.len();
         if missing > 0 {
             self.first.extend(buffer.filled()[begins..].iter().take(missing));
-            // Reported as itself: the libraries would call it a frame of a wrong size, or an answer without sense.
+            // Named as such: the libraries would report a frame of a wrong size, or a malformed reply.
             if self.first == HTTP || self.first == PAGE {
                 let error = "it answered HTTP: another service listens there";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));

@@ -1,5 +1,5 @@
 /*!
-Whether the server at the other end of one connection has proved who it is.
+Records whether the server of one connection has proved its identity.
 */
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,23 +11,23 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Times at which a certificate is looked at again: after as many days as it takes to renew one, and in the year 9999.
+/// Times for which a certificate is verified again: after the days that a renewal takes, and the end of the year 9999.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 const NEVER: Duration = Duration::from_secs(253_402_300_799);
 
-/// Until when the certificate is good that was found good last, for those who want to know.
+/// The end of the validity of the certificate that was accepted last, for the checks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Noted(Arc<Mutex<Option<Duration>>>);
 
 impl Noted {
-    /// In seconds since 1970; none where no certificate was found good.
+    /// The end in seconds since 1970; `None` if no certificate was accepted.
     pub(crate) fn ends(&self) -> Option<u64> {
         self.0.lock().ok()?.map(|ends| ends.as_secs())
     }
 }
 
-/// Lets the library decide about certificates, and remembers for one connection whether the server has signed with the key
-/// of one that is trusted.
+/// Lets the library verify certificates, and remembers for one connection whether the server has signed with the key of
+/// a trusted one.
 #[derive(Debug)]
 pub(super) struct Witness {
     verifier: Arc<WebPkiServerVerifier>,
@@ -36,17 +36,17 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Has seen nothing yet.
+    /// A witness that has seen no proof yet.
     pub(super) fn new(verifier: Arc<WebPkiServerVerifier>, noted: Option<Noted>) -> Self {
         Self { verifier, proof: AtomicBool::new(false), noted }
     }
 
-    /// Whether the server has proved who it is.
+    /// Returns `true` if the server has proved its identity.
     pub(super) fn has_seen_proof(&self) -> bool {
         self.proof.load(Ordering::Relaxed)
     }
 
-    /// A signature is asked for after the certificate was found good, and not otherwise.
+    /// Notes the result of a signature check, which takes place only after the certificate was accepted.
     fn saw(&self, verified: Result<HandshakeSignatureValid, Error>) -> Result<HandshakeSignatureValid, Error> {
         self.proof.store(verified.is_ok(), Ordering::Relaxed);
         verified
@@ -68,7 +68,7 @@ impl ServerCertVerifier for Witness {
         if let Some(noted) = &self.noted
             && let Ok(mut ends) = noted.0.lock()
         {
-            // The library tells the end of the first certificate of the chain that has ended by then.
+            // The library reports the end of the first certificate in the chain that has expired by then.
             let later = [now.as_secs() + SOON.as_secs(), NEVER.as_secs()].map(Duration::from_secs);
             let ended = later.into_iter().find_map(|at| ended(&verify(UnixTime::since_unix_epoch(at)).err()?));
             *ends = Some(ended.unwrap_or(NEVER));
@@ -99,7 +99,7 @@ impl ServerCertVerifier for Witness {
     }
 }
 
-/// When a certificate has ended, if that is what is wrong with it.
+/// The end of a certificate's validity, if the error says that it has expired.
 fn ended(error: &Error) -> Option<Duration> {
     match error {
         Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {

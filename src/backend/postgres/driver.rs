@@ -1,5 +1,5 @@
 /*!
-How a URL names a database of PostgreSQL: by its servers, of which the primary is looked for, or by a socket.
+The URL syntax of PostgreSQL databases: servers, of which the primary is looked for, or a socket.
 */
 
 use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Scheme};
@@ -11,7 +11,7 @@ use crate::backend::sql::table::Table;
 /// The port that PostgreSQL listens on by default.
 const PORT: u16 = 5432;
 
-/// What databases of PostgreSQL have in common.
+/// The properties that all PostgreSQL databases share.
 static FAMILY: Family = Family {
     quote: QUOTE,
     is_named: false,

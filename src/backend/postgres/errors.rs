@@ -1,7 +1,7 @@
 /*!
-Errors of PostgreSQL servers and of the client library, in dlock's words: the kind of failure, and what to do about it.
+Errors of PostgreSQL servers and of the client library, in dlock's words: the kind of failure, and what to do.
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+All functions here are pure, so that every message has a row in a table of the tests.
 */
 
 use std::error::Error as _;
@@ -12,22 +12,22 @@ use tokio_postgres::error::Severity;
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::sql::link::{self, Failure};
 
-/// What is known of a server in addition to its answer.
+/// Facts about a server that its answer does not contain.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     /// Its name in messages.
     pub name: &'a dyn Display,
-    /// Whether a password was given.
+    /// `true` if a password was given.
     pub has_password: bool,
-    /// Whether the connection is plain text over a network: then the server may expect TLS.
+    /// `true` if the connection is plain text over a network: the server may then expect TLS.
     pub is_plain: bool,
-    /// What to add to advice about credentials.
+    /// A suffix for advice about credentials.
     pub nested: &'a str,
-    /// The role as which dlock logs in.
+    /// The role under which dlock logs in.
     pub user: &'a str,
 }
 
-/// What became of a request, by the error of the library.
+/// Converts an error of the library to a failure.
 pub(super) fn failure(error: &tokio_postgres::Error) -> Failure<Said> {
     let Some(said) = error.as_db_error() else {
         let text = error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
@@ -35,20 +35,20 @@ pub(super) fn failure(error: &tokio_postgres::Error) -> Failure<Said> {
     };
     let is_fatal = match said.parsed_severity() {
         Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
-        // Before version 9.6, in the server's language.
+        // Before version 9.6, the severity is in the server's language.
         None => !said.severity().eq_ignore_ascii_case("error"),
     };
     Failure::Said(Said { code: said.code().code().to_owned(), message: said.message().to_owned(), is_fatal })
 }
 
-/// An error that a server answered.
+/// An error reported by a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The five characters that say what kind of error it is.
+    /// The five-character SQLSTATE code.
     pub code: String,
-    /// What it says in words.
+    /// The message text.
     pub message: String,
-    /// Whether the connection is over.
+    /// `true` if the error ends the connection.
     pub is_fatal: bool,
 }
 
@@ -78,7 +78,7 @@ impl link::Said for Said {
     }
 }
 
-/// Explains what failed.
+/// Converts a failure to an error in dlock's words.
 pub(super) fn explain(failure: &Failure<Said>, about: About<'_>) -> Error {
     let text = match failure {
         Failure::Said(said) => return answered(said, about),
@@ -104,7 +104,7 @@ pub(super) fn explain(failure: &Failure<Said>, about: About<'_>) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense: {text}; {hint}"))
 }
 
-/// The way of proving who we are that a server asks for and dlock lacks.
+/// Returns the authentication method that a server demands, and that dlock lacks or refuses.
 fn unsupported(text: &str) -> Option<&'static str> {
     match () {
         () if text.contains("let us in by SCRAM") => Some("another proof than SCRAM-SHA-256, which auth=scram demands"),
@@ -117,7 +117,7 @@ fn unsupported(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Explains an error that the server answered.
+/// Explains an error reported by the server.
 fn answered(said: &Said, about: About<'_>) -> Error {
     let (server, code) = (about.name, said.code.as_str());
     let message = crate::printable::shown(said.message.as_bytes()).to_string();
@@ -155,7 +155,7 @@ fn denied(why: &str, about: About<'_>) -> Error {
     Error::new(ErrorKind::Denied, format!("{name} refused the credentials: {why}; {hint}{nested}"))
 }
 
-/// The kind of an error, and what to do about it, by its code.
+/// Returns the kind of an error, and a hint on what to do about it, by its code.
 fn meaning(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind::{Contended, Full, Unavailable, Unusable};
     match code {
@@ -172,7 +172,7 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
         "40001" | "40P01" => (Contended, "other transactions were in the way again and again"),
         "42P01" => (Unavailable, "the table is gone: who has dropped it?"),
         "3F000" => (Unavailable, "there is no such schema: look at ?table= and at the search_path of the role"),
-        // What statements meet on a table that is not ShedLock's.
+        // Errors of statements on a table that is not ShedLock's.
         "42703" | "42804" | "42883" | "42P10" | "42809" | "22001" | "22P02" => {
             (Unusable, "the table is not as dlock generate postgres makes it: name another one with ?table=")
         }
@@ -180,7 +180,7 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The error for a server that does not speak TLS; `answer` is what it says instead.
+/// Returns the error for a server that does not speak TLS; `answer` is its reply to the request for TLS.
 pub(super) fn no_tls(server: &dyn Display, answer: u8) -> Error {
     let hint = match answer {
         b'N' => {

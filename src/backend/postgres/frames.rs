@@ -1,7 +1,7 @@
 /*!
-A stream that watches the messages of a server on their way to the client library: it bounds the length of each before the
-library makes room for it, keeps a password from a server that asks for it in clear text, and notes which process the server
-says has taken the connection, which the library keeps to itself.
+A stream that watches a server's messages on their way to the client library: it bounds the length of each before the
+library allocates memory for it, refuses a server that asks for a password in clear text where others could read it, and
+records the server process of the connection, which the library does not expose.
 */
 
 use std::io;
@@ -12,48 +12,48 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The length of a message from which on it is refused. An honest one holds a row with 4 KiB of text.
+/// The longest message that is accepted. An honest one holds a row with 4 KiB of text.
 const LONGEST: u32 = 64 * 1024;
-/// How a message begins: a letter for its kind, and its length without that letter.
+/// The size of a message's header: a letter for its kind, and its length without that letter.
 const HEADER: usize = 5;
-/// How many bytes of a message's body are of interest.
+/// The number of bytes at the start of a message's body that matter.
 const HEAD: usize = 4;
 
-/// The process that a server says has taken a connection; 0 where it has not said so.
+/// The process that a server says has taken a connection; 0 if it has not said so.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Process(Arc<AtomicI32>);
 
 impl Process {
-    /// Its number.
+    /// Returns the number of the process.
     pub(super) fn number(&self) -> i32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Which ways of proving who we are a server may ask for.
+/// The authentication that a server may demand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sound {
-    /// Nobody else reads what is written, so that it may ask for a password in clear text.
+    /// Nobody else reads the traffic, so the server may ask for a password in clear text.
     pub is_private: bool,
-    /// It must let us in by SCRAM-SHA-256 and by nothing else.
+    /// The server must use SCRAM-SHA-256 and nothing else.
     pub needs_scram: bool,
 }
 
-/// Where in a message the next byte is.
+/// A reader of messages, which may arrive in pieces.
 #[derive(Debug)]
 struct Reader {
-    /// The header of this message and the beginning of its body, as far as they have come.
+    /// The header of this message and the beginning of its body, as far as received.
     begun: Vec<u8>,
-    /// How many bytes of the body are still to come, once the header is known.
+    /// The number of bytes of the body still to come; `None` until the header is complete.
     left: Option<u32>,
     sound: Sound,
-    /// Whether the server has proved that it knows the password, at the end of SCRAM.
+    /// `true` if the server has proved, at the end of SCRAM, that it knows the password.
     is_proved: bool,
     process: Process,
 }
 
 impl Reader {
-    /// Reads what has come.
+    /// Reads the bytes that have arrived.
     fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let left = if let Some(left) = self.left {
@@ -77,14 +77,14 @@ impl Reader {
         Ok(())
     }
 
-    /// Keeps of `bytes` what is missing of the first `most` bytes of the message; returns the rest.
+    /// Keeps those of `bytes` that are missing from the first `most` bytes of the message; returns the rest.
     fn begin<'a>(&mut self, bytes: &'a [u8], most: usize) -> &'a [u8] {
         let (first, rest) = bytes.split_at(bytes.len().min(most.saturating_sub(self.begun.len())));
         self.begun.extend_from_slice(first);
         rest
     }
 
-    /// The length of the body that follows the header.
+    /// Returns the length of the body that follows the header.
     fn body(&self) -> io::Result<u32> {
         let [_, a, b, c, d] = self.begun[..] else { return Err(refused("a message without a header")) };
         let length = u32::from_be_bytes([a, b, c, d]);
@@ -94,7 +94,7 @@ impl Reader {
         }
     }
 
-    /// A message has come whole.
+    /// Handles a message that is complete.
     fn ended(&mut self) -> io::Result<()> {
         let begun = std::mem::take(&mut self.begun);
         self.left = None;
@@ -112,22 +112,22 @@ impl Reader {
     }
 }
 
-/// The numbers of what a server says of authentication.
+/// The types of authentication messages.
 const LET_IN: i32 = 0;
 const CLEAR: i32 = 3;
 const SCRAM: i32 = 10;
 const SCRAM_GOES_ON: i32 = 11;
 const SCRAM_ENDS: i32 = 12;
-/// Why the login goes no further.
+/// The error that ends a login without SCRAM.
 const NO_SCRAM: &str = "it does not let us in by SCRAM-SHA-256";
-/// Why a password is not sent.
+/// The error if a password is demanded in clear text.
 pub(in crate::backend::postgres) const CLEAR_TEXT: &str = "it asks for the password in clear text";
 
 fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// A stream whose messages are watched.
+/// A stream whose incoming messages are watched.
 #[derive(Debug)]
 pub(super) struct Frames<S> {
     inner: S,
@@ -135,13 +135,13 @@ pub(super) struct Frames<S> {
 }
 
 impl<S> Frames<S> {
-    /// Watches what is read from `inner`, whose server may ask for what is `sound`.
+    /// Watches the data read from `inner`, whose server may demand the authentication in `sound`.
     pub(super) fn new(inner: S, sound: Sound) -> Self {
         let reader = Reader { begun: Vec::new(), left: None, sound, is_proved: false, process: Process::default() };
         Self { inner, reader }
     }
 
-    /// Where the number of the server's process can be read.
+    /// Returns a handle to the number of the server's process.
     pub(super) fn process(&self) -> Process {
         self.reader.process.clone()
     }

@@ -1,5 +1,5 @@
 /*!
-What could be wrong with the table of locks and with the server.
+The problems of the table of locks and of the server.
 */
 
 use crate::backend::error::{Error, ErrorKind};
@@ -8,25 +8,25 @@ use crate::backend::sql::errors::bad_table;
 use crate::backend::sql::table::Table;
 use crate::printable::shown;
 
-/// What was found out.
+/// The result of an inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inspected {
-    /// Whether the server makes sure that what it has confirmed survives.
+    /// `true` if the server makes sure that confirmed changes survive.
     fsync: bool,
-    /// Whether the table survives a crash.
+    /// `true` if the table survives a crash.
     is_logged: bool,
-    /// The columns with times, each with its type.
+    /// The time columns, each with its type.
     times: Vec<(String, String)>,
-    /// A table next to it that does not survive a crash.
+    /// One of dlock's own tables that does not survive a crash.
     unlogged: Option<String>,
-    /// The type of the ends of those who hold a lock together.
+    /// The type of the column with the ends of co-holders.
     ends: Option<String>,
-    /// A table next to it that the role may not write.
+    /// One of dlock's own tables that the role may not write.
     unwritable: Option<String>,
 }
 
-/// What could make the locks in `table` unsafe; none when it was not asked. Fails for a table that would not keep locks. Errors
-/// call the server `name`.
+/// Returns reasons why the locks in `table` may be unsafe; `None` if that was not asked. Fails for a table that would
+/// not keep locks. Errors call the server `name`.
 pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option<Vec<String>>, Error> {
     let Some(inspected) = inspected(rows) else { return Ok(None) };
     let lock = table.lock();
@@ -66,7 +66,7 @@ pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option
     Ok(Some(if inspected.fsync { Vec::new() } else { vec![unsafe_disk.to_owned()] }))
 }
 
-/// What an answer says; none when it was not asked.
+/// Reads the inspection in an answer; `None` if that was not asked.
 fn inspected(rows: &[Row]) -> Option<Inspected> {
     let [_, fsync, persistence, times, unlogged, ends, unwritable] = of(rows, "inspect")?[..] else { return None };
     let times = times?.split(',').filter_map(|column| column.split_once(' '));

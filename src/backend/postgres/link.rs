@@ -1,5 +1,5 @@
 /*!
-One connection to a server that takes writes: making it, and what the server says on it of its own accord.
+One connection to a server that takes writes: making it, and the messages that the server sends unasked.
 */
 
 use std::os::fd::OwnedFd;
@@ -26,17 +26,16 @@ use crate::backend::sql::link::{self, Asked, Auth, Purpose, Servers};
 use crate::backend::sql::table::{Table, Tables};
 use crate::clock::{Instant, before};
 
-/// What failed.
 type Failure = link::Failure<errors::Said>;
 
-/// The request for TLS, as the protocol has it: its length, and a number that is no version.
+/// The protocol's request for TLS: its length, and a number that is no version.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-/// The code of warnings, and the part of the server that warns when it confirms a commit although it did not wait for its
-/// replicas.
+/// The code of warnings, and the routine of the server that warns when it confirms a commit without having waited for
+/// its replicas.
 const WARNING: &str = "01000";
 const REPLICATION: &str = "SyncRepWaitForLSN";
 
-/// How the client library logs in to one of the servers.
+/// Returns the client library's configuration for a login to one of the servers.
 fn config(servers: &Servers) -> Config {
     let mut config = Config::new();
     config.user(&servers.user).dbname(&servers.database).application_name("dlock").ssl_mode(SslMode::Disable);
@@ -46,7 +45,7 @@ fn config(servers: &Servers) -> Config {
     config
 }
 
-/// Puts into words what failed at the one called `name`.
+/// Describes a failure at the server called `name`.
 fn explain(servers: &Servers, name: &str, refusal: &Refusal, failure: &Failure) -> Error {
     if let Some(said) = refusal.said() {
         return refused(&name, &said);
@@ -61,7 +60,7 @@ fn explain(servers: &Servers, name: &str, refusal: &Refusal, failure: &Failure) 
     errors::explain(failure, about)
 }
 
-/// A connection.
+/// A connection to one server.
 #[derive(Debug)]
 pub(super) struct Link {
     client: Client,
@@ -71,10 +70,10 @@ pub(super) struct Link {
     /// Another descriptor of its socket, for [`forget`].
     socket: OwnedFd,
     refusal: Refusal,
-    /// Which process the server says has taken the connection.
+    /// The process that has taken the connection, according to the server.
     process: Process,
     heard: Arc<Heard>,
-    /// Whether the server notifies us here.
+    /// `true` if the server notifies us here.
     is_listening: bool,
 }
 
@@ -84,7 +83,7 @@ impl Drop for Link {
     }
 }
 
-/// What a server says of its own accord.
+/// The messages that a server sends unasked.
 #[derive(Debug, Default)]
 struct Heard {
     /// Notified by a notification, and when the connection ends.
@@ -92,23 +91,23 @@ struct Heard {
     said: Mutex<Said>,
 }
 
-/// What it has said so far.
+/// The content of these messages so far.
 #[derive(Debug, Default)]
 struct Said {
-    /// Whether a commit was confirmed without its replicas since this was last reset.
+    /// `true` if a commit was confirmed without the replicas since this was last reset.
     is_unreplicated: bool,
     end: End,
 }
 
-/// Whether a connection has ended.
+/// The end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum End {
-    /// It has not.
+    /// It has not ended.
     #[default]
     Open,
-    /// It has, without a word.
+    /// It ended without a message.
     Silent,
-    /// It has, with these last words.
+    /// It ended with this failure.
     Said(Failure),
 }
 
@@ -117,7 +116,7 @@ impl Heard {
         look(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes what the server said.
+    /// Notes a message of the server.
     fn hear(&self, message: &AsyncMessage) {
         match message {
             AsyncMessage::Notification(_) => self.notified.notify_one(),
@@ -175,7 +174,7 @@ impl link::Link for Link {
         let mut link = Self { client, driver, name, socket, refusal, process, heard, is_listening: false };
         let standby = match standby {
             Some(standby) => standby,
-            // A single one says so when it is asked to write.
+            // A single server says so in answer to the first write.
             None if !several && servers.purpose != Purpose::Looks => false,
             None => link.is_read_only(servers).await?,
         };
@@ -207,7 +206,7 @@ impl link::Link for Link {
         match self.client.simple_query(text).await {
             Ok(_) if self.heard.said(|said| said.is_unreplicated) => Err(Asked::Unreplicated),
             Ok(messages) => rows(&messages).ok_or(Asked::Malformed),
-            // What ended the connection says more than that it has ended.
+            // The error that ended the connection says more than the fact that it has ended.
             Err(error) => match (failure(&error), self.heard.said(|said| said.end.clone())) {
                 (Failure::Broke(_), End::Said(last)) => Err(Asked::Failed(last)),
                 (failure, _) => Err(Asked::Failed(failure)),
@@ -231,8 +230,8 @@ impl link::Link for Link {
         self.is_listening = true;
     }
 
-    /// The process that answers is another one than the server named when the connection was made: a pooler, which swallows
-    /// notifications.
+    /// Returns `true` if another process answers than the one that the server named at login: then a pooler is in
+    /// between, which swallows notifications.
     fn is_deaf(&self, look: &Look) -> bool {
         look.process != Some(self.process.number())
     }
@@ -248,7 +247,7 @@ impl link::Link for Link {
 }
 
 impl Link {
-    /// Whether a server that did not say so takes no writes.
+    /// Asks a server that did not say so at login whether it is read-only; returns `true` if so.
     async fn is_read_only(&mut self, servers: &Servers) -> Result<bool, Error> {
         let is_on = |row: &Row| row.first().is_some_and(|value| matches!(value.as_deref(), Some("on" | "t")));
         let question = match servers.purpose {
@@ -263,8 +262,8 @@ impl Link {
     }
 }
 
-/// Whether a server takes no writes, by what it said of itself; none where it did not say all of it, as servers before version
-/// 14 and poolers do not.
+/// Returns `true` if a server takes no writes, by its own statements at login; `None` if it did not say enough, such as
+/// servers before version 14 and poolers.
 fn said_standby(in_hot_standby: Option<bool>, read_only: Option<bool>) -> Option<bool> {
     match (in_hot_standby, read_only) {
         (Some(true), _) | (_, Some(true)) => Some(true),
@@ -273,7 +272,7 @@ fn said_standby(in_hot_standby: Option<bool>, read_only: Option<bool>) -> Option
     }
 }
 
-/// The rows of an answer; none when one of them is no text.
+/// Returns the rows of an answer; `None` if one of them is not text.
 fn rows(messages: &[SimpleQueryMessage]) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     for message in messages {
@@ -285,8 +284,8 @@ fn rows(messages: &[SimpleQueryMessage]) -> Option<Vec<Row>> {
     Some(rows)
 }
 
-/// Asks a server for TLS. Exactly one byte of its answer is read before the handshake, so that nothing that was slipped in
-/// before it is believed after it.
+/// Asks a server for TLS. Exactly one byte of its answer is read before the handshake, so that nothing injected before
+/// it is trusted after it.
 async fn encrypted(mut wire: Wire, name: &str, address: &Address, tls: &Tls) -> Result<Wire, Error> {
     let mut answer = [0];
     let agreed = async {

@@ -1,5 +1,5 @@
 /*!
-What looks at a database of PostgreSQL ask: see [`looks`](crate::backend::sql::looks).
+The statements of looks at a PostgreSQL database: see [`looks`](crate::backend::sql::looks).
 */
 
 use postgres_protocol::escape::escape_literal;
@@ -30,7 +30,7 @@ pub(super) const LOOKS: Looks = Looks {
     value,
 };
 
-/// The statements of whoever intervenes.
+/// The statements of requests to stop and of breaks.
 pub(super) const STEERING: Steering = Steering {
     begin: include_str!("statements/steering/begin.sql"),
     ask: include_str!("statements/steering/ask.sql"),
@@ -63,7 +63,7 @@ pub(super) const RECORDS: RecordStatements = RecordStatements {
     },
 };
 
-/// What stands in a place.
+/// Returns the value of a placeholder.
 fn value(place: &str) -> Option<String> {
     let millis =
         |column: &str| format!("CASE WHEN isfinite({column}) THEN (extract(epoch FROM {column}) * 1000)::bigint END");

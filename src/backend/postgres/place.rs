@@ -1,5 +1,5 @@
 /*!
-Where the tables are, and whether statements about them do what they say.
+The location of the tables, and checks that statements about them do only what they say.
 */
 
 use postgres_protocol::escape::escape_literal;
@@ -10,17 +10,17 @@ use crate::backend::sql::template::lines;
 const GUARD: &str = include_str!("statements/guard.sql");
 const PLACE: &str = include_str!("statements/place.sql");
 
-/// The schema in which tables are by default.
+/// The default schema of tables.
 pub(super) const HOME: &str = "public";
-/// Begins a transaction in which no name means anything but what the server has, or what is named with its schema.
+/// Makes unqualified names in a transaction refer to the server's own objects only.
 pub(super) const NAMES: &str = "SET LOCAL search_path = pg_catalog, pg_temp;\n";
 
-/// What goes in front of a request that uses these tables.
+/// Returns the statements that precede a request which uses these tables.
 pub(super) fn guard(table: &Table, tables: Tables) -> String {
     filled(GUARD, table, tables)
 }
 
-/// Asks what is wrong with these tables.
+/// Returns the query for problems with these tables.
 pub(super) fn question(table: &Table, tables: Tables) -> String {
     filled(PLACE, table, tables)
 }
@@ -42,7 +42,7 @@ fn filled(text: &str, table: &Table, tables: Tables) -> String {
                 let names: Vec<String> = names.iter().map(|name| escape_literal(name)).collect();
                 format!("ARRAY[{}]::name[]", names.join(", "))
             }
-            // The one that must survive a crash, of those that are not looked at by another request.
+            // The table that must survive a crash and that no other request inspects.
             "kept" => escape_literal(&table.record_bare()),
             "trusted" => table.is_trusted().to_string(),
             "owner" => owner(table, schema),
@@ -51,14 +51,14 @@ fn filled(text: &str, table: &Table, tables: Tables) -> String {
     })
 }
 
-/// A schema as an element of an array.
+/// Quotes a schema as an element of an array.
 fn escaped(schema: &str) -> String {
     format!("\"{}\"", schema.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Whether the owner of a table is one who may do anything here anyway: a superuser (which is a member of the first one), the owner
-/// of the database, or this role; where the URL names the schema, also that one's owner. Membership in the owner does not count:
-/// before version 16 everybody can make others members of the own role.
+/// Returns the condition that the owner of a table may do anything here anyway: a superuser (which is a member of the
+/// first one), the database's owner, this role, or, if the URL names the schema, its owner. Membership in the owner
+/// does not count: before version 16 everybody can make others members of their own role.
 fn owner(table: &Table, schema: &str) -> String {
     let named = if table.is_named() {
         format!(" OR c.relowner = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = {})", escape_literal(schema))
@@ -76,7 +76,7 @@ fn owner(table: &Table, schema: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Only what is named with its schema, until the path is set.
+    /// Until the path is set, only functions with a schema are called.
     #[test]
     fn nothing_is_called_by_the_roles_own_path() {
         let table = Table::shedlock('"');

@@ -1,5 +1,5 @@
 /*!
-What a server of PostgreSQL says of itself, and what that means for its locks.
+Evaluates what a PostgreSQL server reports about itself, for the safety of locks.
 */
 
 use crate::backend::ErrorKind;
@@ -8,10 +8,10 @@ use crate::backend::sql::answers::{Row, of};
 use crate::backend::sql::told::{Told, connections, number};
 use crate::printable::shown;
 
-/// The oldest version that is supported, as the server counts them.
+/// The oldest supported version, as the server counts versions.
 const OLDEST: u64 = 100_000;
 
-/// What the server is worth that said this when it was `here` by this host's clock; none when that makes no sense.
+/// Evaluates a server's answer from the time `here` by this host's clock (ms since 1970); `None` if malformed.
 pub(super) fn told(rows: &[Row], here: u64) -> Option<Told> {
     let row = of(rows, "probe")?;
     let [_, release, version, fsync, pages, commits, standbys, replicas, now, process, most, used] = row[..] else {
@@ -35,7 +35,7 @@ fn version(release: u64, version: &str) -> Finding {
     Finding::fail("version", ErrorKind::Unusable, format!("{text} is too old"), "use version 10 or newer")
 }
 
-/// What the server does for what it has confirmed. Grants are always synchronous, whatever the role's setting is.
+/// Rates how the server keeps what it has confirmed. Grants are always synchronous, whatever the role's setting is.
 fn persistence(fsync: &str, pages: &str, commits: &str) -> Finding {
     if fsync == "off" {
         let text = "fsync is off: locks may be lost when its machine crashes";

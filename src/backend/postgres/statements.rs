@@ -1,9 +1,9 @@
 /*!
-What is sent: statements with their values, and which of them are one transaction. A request is one message, so that it is one
-write and one round trip, and the server does all of it or stops at the first error.
+Requests: statements with their values, grouped into transactions. A request is one message, so that it is one write and
+one round trip, and the server executes all of it or stops at the first error.
 
-Values are literals, quoted by the client library. Time is the server's at the arrival of the request, which is after it was
-sent: a lease never ends before that plus its length, and a request that was held up never takes a lock too early.
+Values are literals, quoted by the client library. Time is the server's at the arrival of the request, which is after it
+was sent: a lease never ends before that plus its length, and a delayed request never takes a lock too early.
 */
 
 use std::time::Duration;
@@ -41,16 +41,16 @@ const ONCE: &str = include_str!("statements/once.sql");
 const INSPECT: &str = include_str!("statements/inspect.sql");
 const TABLES: &str = include_str!("statements/tables.sql");
 
-/// What stands on both sides of a name.
+/// The quote character on both sides of a name.
 pub(super) const QUOTE: char = '"';
 
-/// The largest token that a counter may have: not more than a year ahead of the clock.
+/// The largest valid token of a counter: at most a year ahead of the clock.
 const LARGEST: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint + 31622400000000";
-/// Which waiters are alive. One whose time lies further ahead is from before the clock was set back.
+/// The condition for a waiter that is alive. A time that lies further ahead is from before the clock was set back.
 const ALIVE: &str = "q.alive_until > (statement_timestamp() AT TIME ZONE 'UTC') \
     AND q.alive_until <= (statement_timestamp() AT TIME ZONE 'UTC') + interval '31 s'";
-/// The longest time that a statement waits for another transaction. A server does not notice that its client has gone while it
-/// waits: a request that was given up must not be granted later.
+/// The longest time that a statement waits for another transaction. While it waits, a server does not notice that its
+/// client is gone, and a request that was given up must not be granted later.
 const LOCK_WAIT: Duration = Duration::from_millis(1500);
 
 /// The statements for one claim.
@@ -60,7 +60,7 @@ pub(super) struct Statements {
     channel: String,
 }
 
-/// What `dlock generate postgres` prints for this table, and for the role that uses the locks where it is known.
+/// Returns the output of `dlock generate postgres` for this table, and for the role that uses the locks if it is known.
 pub(super) fn setup(table: &Table, role: Option<&str>) -> String {
     let replace = match role {
         Some(_) => "",
@@ -117,7 +117,7 @@ impl Dialect for Statements {
         let inspect = if with.inspect { self.fill(INSPECT) } else { String::new() };
         let (take, wake) = match self.values.mode {
             Mode::Exclusive => (self.fill(TAKE), String::new()),
-            // Where one of a group enters, the next in line may be able to enter too.
+            // After one member of a group has entered, the next in line may be able to enter too.
             Mode::Shared | Mode::Slots(_) => (self.fill(GROUP_TAKE), self.fill(WAKE)),
         };
         join + &self.transaction(&[take, self.fill(LOOK), queue, inspect].concat(), 4) + &wake
@@ -150,7 +150,7 @@ impl Dialect for Statements {
     }
 
     fn stored(&self, look: &Look) -> Option<Duration> {
-        // Both by the arrival of the request.
+        // Both are relative to the arrival of the request.
         Some(Duration::from_millis(look.columns.until?.saturating_sub(look.now)))
     }
 
@@ -164,8 +164,8 @@ impl Statements {
         format!("LISTEN {};\n", self.channel)
     }
 
-    /// One transaction, for which no setting of the server or the role matters. `share` is the part of the lease that it waits
-    /// for others at most.
+    /// Returns one transaction, which overrides the settings of the server and the role. A statement in it waits for
+    /// other transactions at most for the lease divided by `share`.
     fn transaction(&self, statements: &str, share: u32) -> String {
         let wait = LOCK_WAIT.min(self.values.ttl / share).as_millis().max(1);
         format!(
@@ -184,8 +184,8 @@ impl Statements {
         if code.is_empty() { code } else { code + "\n" }
     }
 
-    /// What else is to be looked at, besides the table of locks: which tables do not survive a crash, of which type the ends of
-    /// several holders are, and which rights are missing.
+    /// Returns the columns that inspect the tables beside the table of locks: one that does not survive a crash, the
+    /// type of the ends of co-holders, and one for which rights are missing.
     fn inspected_beside(&self) -> String {
         let Values { table, mode, once, .. } = &self.values;
         let (member, done) = (escape_literal(&table.member()), escape_literal(&table.once()));
@@ -214,7 +214,7 @@ impl Statements {
         )
     }
 
-    /// What stands in a place of a statement.
+    /// Returns the value of a placeholder in a statement.
     fn value(&self, place: &str, hold: Duration) -> Option<String> {
         let ttl = self.values.ttl.as_millis();
         Some(match place {
@@ -223,7 +223,7 @@ impl Statements {
             "micros" => MICROS.to_owned(),
             "largest" => LARGEST.to_owned(),
             "held_until" => end_of("locked_at", hold),
-            // For a column that rounds, a millisecond more.
+            // One millisecond more, for a column that rounds.
             "life" => {
                 format!("greatest({NOW} + ({ttl}::bigint + 1) * interval '1 ms', {})", end_of("locked_at", hold))
             }
@@ -238,11 +238,11 @@ impl Statements {
         })
     }
 
-    /// What stands in a place of a statement for a lock that several may hold.
+    /// Returns the value of a placeholder in a statement for a lock with several holders.
     fn value_for_modes(&self, place: &str) -> Option<String> {
         let Values { name, owner, me, mode, table, .. } = &self.values;
         let (group, queue) = (self.values.group(), table.queue());
-        // The waiters before us; all of them where we are not in the queue.
+        // The waiters before us, or all of them if we are not in the queue.
         let before = format!(
             "q.name = {name} AND {ALIVE} AND q.ticket < coalesce((SELECT own.ticket FROM {queue} own \
              WHERE own.name = {name} AND own.owner = {owner}), {})",
@@ -264,7 +264,7 @@ impl Statements {
                     )
                 },
             ),
-            // Another number of slots that is in use, or that one who waits before us wants.
+            // A different number of slots that is in use, or that a waiter before us wants.
             "other_slots" if mode.slots().is_some() => format!(
                 "(SELECT o.mode FROM (SELECT substr(s.locked_by, 7) AS mode WHERE s.lock_until > {NOW} \
                  AND s.locked_by LIKE 'dlock:slots%' UNION ALL SELECT q.mode FROM {queue} q WHERE {before} \
@@ -277,17 +277,17 @@ impl Statements {
         })
     }
 
-    /// What stands in a place of a statement about the period of a claim.
+    /// Returns the value of a placeholder in a statement about the period of a claim.
     fn value_for_periods(&self, place: &str) -> Option<String> {
         let Some(once) = self.values.once else { return (place == "done_by").then(|| "NULL".to_owned()) };
         let [number, length, age] = once.arguments();
         let now = format!("{MICROS} / 1000");
-        // At most one away from the period by the server's clock.
+        // At most one period away from the current one by the server's clock.
         let own = format!("({now} - {age}) / {length}");
         let period = format!("greatest({own} - 1, least({number}, {own} + 1))");
         Some(match place {
             "period" => period,
-            // Who has succeeded in the period or a later one; remembered for two periods.
+            // The success in the period or a later one, which is remembered for two periods.
             "done_by" => format!(
                 "(SELECT o.done FROM {} o WHERE o.name = {} AND o.length_ms = {length} AND o.period >= {period} \
                  AND abs(o.at_ms - {now}) <= 2 * {length}::bigint)",
@@ -299,7 +299,7 @@ impl Statements {
     }
 }
 
-/// The end of a minimum hold that began at `since`. After the clock was set back it lasts no longer than from now.
+/// Returns the end of a minimum hold that began at `since`. After the clock was set back, the hold begins now.
 fn end_of(since: &str, hold: Duration) -> String {
     format!("(least({since}, {NOW}) + {}::bigint * interval '1 ms')", hold.as_millis())
 }
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(count("SET"), count("SET LOCAL"), "a pooler gives the session to others: {text}");
             assert!(!text.contains("DELETE FROM \"public\".\"shedlock\""), "{text}");
         }
-        // The waiter's place is committed before it looks, and the release before it looks for whom to wake.
+        // The waiter's entry is committed before it looks, and the release before the search for the next waiter.
         let order = |text: &str, words: [&str; 3]| {
             let places = words.map(|word| text.find(word).expect(word));
             assert!(places.is_sorted(), "{text}");

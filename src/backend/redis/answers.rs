@@ -1,5 +1,5 @@
 /*!
-What the answers of a server mean. An answer in a form that the scripts never give means nothing; above all it is not a
+The meaning of a server's answers. An answer in a form that the scripts never give is malformed; above all, it is not a
 grant.
 */
 
@@ -17,32 +17,32 @@ pub(super) enum Attempted {
     Granted(u64, Option<u32>),
     /// An outer run holds it.
     Outer(Box<Published>),
-    /// Others use another number of slots.
+    /// Others use the lock with another number of slots.
     OtherSlots(OtherSlots),
-    /// A command has succeeded in the period already.
+    /// A command has already succeeded in the period.
     Done(Box<Done>),
     /// Another client holds the lock, or is ahead in the queue.
     Busy(Obstacle),
-    /// A side key cannot be used, and nothing was done.
+    /// A side key is unusable, and nothing was done.
     Damaged(Damage),
 }
 
-/// What is in the way of an attempt.
+/// The reason why an attempt was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Obstacle {
     /// The holder.
     pub holder: Holder,
-    /// How many hold it together with that one.
+    /// Number of its co-holders.
     pub beside: u64,
-    /// The remaining time of its lease in milliseconds; negative when it never expires.
+    /// Milliseconds until another look is worthwhile, because a hold ends; negative if there is no such end.
     pub pttl: i64,
-    /// Our position in the queue; 0 when we are not in it.
+    /// Our position in the queue; 0 if we are not in it.
     pub position: i64,
     /// The server's time in milliseconds since 1970.
     pub now: u64,
 }
 
-/// Reads the answer to `attempt.lua`; `None` when it makes no sense.
+/// Reads the answer to `attempt.lua`; `None` if it is malformed.
 pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -65,7 +65,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
     }
 }
 
-/// Reads an answer that tells of an outer run that holds the lock; `None` when it makes no sense.
+/// Reads an answer that names an outer run as the holder; `None` if it is malformed.
 pub(in crate::backend) fn held_by_outer(answer: &[Value]) -> Option<Box<Published>> {
     let [Value::Int(4), outer] = answer else { return None };
     match Holder::read(bytes(outer)?) {
@@ -74,7 +74,7 @@ pub(in crate::backend) fn held_by_outer(answer: &[Value]) -> Option<Box<Publishe
     }
 }
 
-/// Reads an answer that tells of another number of slots in use; `None` when it makes no sense.
+/// Reads an answer that reports another number of slots in use; `None` if it is malformed.
 pub(in crate::backend) fn other_slots(answer: &[Value]) -> Option<OtherSlots> {
     let [Value::Int(5), slots, text, now] = answer else { return None };
     let (slots, now) = (number(slots)?.try_into().ok()?, text_of(now)?.parse().ok()?);
@@ -85,13 +85,13 @@ pub(in crate::backend) fn other_slots(answer: &[Value]) -> Option<OtherSlots> {
     Some(OtherSlots { slots, holder, now })
 }
 
-/// Reads an answer that tells who has succeeded in the period already; `None` when it makes no sense.
+/// Reads an answer that reports an earlier success in the period; `None` if it is malformed.
 pub(in crate::backend) fn done_already(answer: &[Value]) -> Option<Box<Done>> {
     let [Value::Int(6), text] = answer else { return None };
     Done::read(bytes(text)?).map(Box::new)
 }
 
-/// Reads an answer that tells of a side key that cannot be used; `None` when it makes no sense.
+/// Reads an answer that reports an unusable side key; `None` if it is malformed.
 pub(in crate::backend) fn damage(answer: &[Value]) -> Option<Damage> {
     match answer {
         [Value::Int(2), key, kind, text] => Some(Damage::new(text_of(key)?, text_of(kind)?, Some(bytes(text)?))),
@@ -100,8 +100,8 @@ pub(in crate::backend) fn damage(answer: &[Value]) -> Option<Damage> {
     }
 }
 
-/// Reads the answer to `renew.lua`: extended, perhaps with a request to stop, or what is at the key instead; `None` when it
-/// makes no sense.
+/// Reads the answer to `renew.lua`: extended, perhaps with a request to stop, or not, with a description of what is at
+/// the key instead; `None` if it is malformed.
 pub(super) fn renewed(answer: &Value) -> Option<Result<Option<Vec<u8>>, String>> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -110,7 +110,7 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<Option<Vec<u8>>, String>>
         [Value::Int(0), kind, value] => Some(Err(match (bytes(kind), bytes(value)) {
             (Some(b"none"), _) => "its key is gone from the server".to_owned(),
             (Some(b"string"), Some(value)) => {
-                // Without its age: this host's clock is not the one that granted it.
+                // Without its age, because this host's clock is not the one that granted it.
                 format!("its key is {}", Holder::read(value).describe(0))
             }
             _ => "something else is at its key".to_owned(),
@@ -119,7 +119,7 @@ pub(super) fn renewed(answer: &Value) -> Option<Result<Option<Vec<u8>>, String>>
     }
 }
 
-/// Reads an answer that is 1 for yes and 0 for no; `None` when it is neither.
+/// Reads an answer that is 1 for yes and 0 for no; `None` if it is neither.
 pub(in crate::backend) fn yes_or_no(answer: &Value) -> Option<bool> {
     match answer {
         Value::Int(1) => Some(true),
@@ -128,7 +128,7 @@ pub(in crate::backend) fn yes_or_no(answer: &Value) -> Option<bool> {
     }
 }
 
-/// Reads the answer to `release.lua`; `None` when it makes no sense.
+/// Reads the answer to `release.lua`; `None` if it is malformed.
 pub(in crate::backend) fn released(answer: &Value) -> Option<Released> {
     match answer {
         Value::Int(0) => Some(Released::NotMine),
@@ -138,7 +138,7 @@ pub(in crate::backend) fn released(answer: &Value) -> Option<Released> {
     }
 }
 
-/// Reads a fencing token, which the scripts give as text. A token that is too large comes from a damaged counter.
+/// Reads a fencing token, which the scripts return as text. Rejects one that is too large: its counter is damaged.
 pub(in crate::backend) fn token(value: &Value) -> Option<u64> {
     text_of(value)?.parse().ok().filter(|token| *token < TOKEN_LIMIT)
 }
@@ -162,7 +162,7 @@ pub(in crate::backend) fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// Arbitrary answers of servers, for the tests of everything that reads answers.
+/// Arbitrary answers of servers, for the tests of all code that reads answers.
 #[cfg(test)]
 pub(in crate::backend) mod any {
     use ::redis::{Value, parse_redis_value};
@@ -172,7 +172,7 @@ pub(in crate::backend) mod any {
 
     use crate::property::{made_of, one_of};
 
-    /// Words that have a meaning in some answer.
+    /// Words with a meaning in some answer.
     const WORDS: &str = "\
         none|string|list|17|0|-1|9007199254740991|9007199254740992|18446744073709551615|1e300|+3|\
         |{\"v\":1,\"id\":\"x\",|{\"v\":1,\"period\":7,\"length\":1}|}|ip|port|flags|config-epoch|127.0.0.1|6379|o_down|master|slave|run_id:abc\r\n\
@@ -181,10 +181,10 @@ pub(in crate::backend) mod any {
     /// Names of fields, which precede their values.
     const FIELDS: &str = "ip|port|flags|config-epoch|maxmemory|maxmemory-policy|appendonly|appendfsync";
 
-    /// Pieces of answers as they are sent.
+    /// Pieces of answers in the wire format.
     const ON_THE_WAY: &str = "*|$|:|+|-|%|~|#t|_|,|0|1|2|-1|9999999999|\r\n|\r\n|ab";
 
-    /// One answer: often nearly a correct one, sometimes anything, also parsed from arbitrary bytes.
+    /// Generates an answer: often a nearly correct one, sometimes an arbitrary one, or one parsed from arbitrary bytes.
     pub(in crate::backend) fn answer() -> impl Strategy<Value = Value> {
         let word = || {
             prop_oneof![

@@ -1,5 +1,5 @@
 /*!
-The connection to one server. It is made anew when it broke or an answer is overdue; its errors are put into words.
+The connection to one server. It is replaced when it breaks or an answer is overdue. Its errors are in dlock's words.
 */
 
 use std::fmt;
@@ -34,30 +34,30 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server at `address`; `scheme` is only for messages.
+    /// Returns the server at `address`; `scheme` is only for messages.
     pub(crate) fn new(scheme: &'static str, address: &Address, login: &Login, database: u32, tls: Option<Tls>) -> Self {
         let location = Location { scheme, login: login.clone(), addresses: vec![address.clone()], path: String::new() };
         let name = location.with_database(database);
         Self { address: address.clone(), login: login.clone(), database, tls, name, rights: Rights::default() }
     }
 
-    /// This server, with the rights that the user needs there, for error messages.
+    /// Returns this server with the rights that the user needs there, for error messages.
     pub(in crate::backend) fn needing(self, rights: Rights) -> Self {
         let rights = if self.database == 0 { rights } else { rights.and("+select") };
         Self { rights, ..self }
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub(in crate::backend) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Who we are there.
+    /// Returns our credentials for it.
     pub(in crate::backend) fn login(&self) -> &Login {
         &self.login
     }
 
-    /// How it is spoken to by TLS, if it is.
+    /// Returns its TLS settings; `None` if TLS is not used.
     pub(in crate::backend) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
@@ -69,11 +69,11 @@ impl fmt::Display for Server {
     }
 }
 
-/// A connection to `server`, or the lack of one.
+/// A connection to `server`, made or not.
 #[derive(Debug)]
 pub(in crate::backend) struct Connection {
     server: Server,
-    /// Which of the server's addresses it uses: always the same one, once a connection was made.
+    /// The choice among the server's addresses: once a connection was made, its address is preferred.
     choice: Choice,
     link: Option<Link>,
 }
@@ -82,7 +82,7 @@ pub(in crate::backend) struct Connection {
 struct Link {
     connection: MultiplexedConnection,
     driver: JoinHandle<()>,
-    /// Another descriptor of its socket, for [`forget`].
+    /// A duplicate descriptor of its socket, for [`forget`].
     socket: OwnedFd,
     ways: Ways,
     refusal: Refusal,
@@ -91,14 +91,14 @@ struct Link {
     known: Known,
 }
 
-/// What may still be unanswered on a connection, and so decides what may follow on it.
+/// The last unanswered request on a connection, which decides what may follow on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backend) enum Outstanding {
     /// Every request has been answered.
     Nothing,
-    /// A request: the server executes what is sent next after it.
+    /// A request: the server executes the next one right after it.
     Request,
-    /// A blocking wait or a release: what is sent next may have to wait for long.
+    /// A blocking wait or a release: the next request may have to wait for long.
     Blocker,
 }
 
@@ -106,7 +106,7 @@ pub(in crate::backend) enum Outstanding {
 async fn log_in(server: &Server, connection: &mut MultiplexedConnection) -> RedisResult<()> {
     let Server { login, database, .. } = server;
     let select = (*database != 0).then(|| ::redis::cmd("SELECT").arg(database).take());
-    // A user without a password is logged in with an empty one, and not taken for the default user.
+    // A user without a password is logged in with an empty one, not as the default user.
     let none = login.user.as_ref().map(|_| String::new());
     let Some(password) = login.password.as_ref().or(none.as_ref()) else {
         return send(connection.clone(), select.as_ref()).await;
@@ -114,7 +114,7 @@ async fn log_in(server: &Server, connection: &mut MultiplexedConnection) -> Redi
     let auth = ::redis::cmd("AUTH").arg(login.user.as_ref()).arg(password).take();
     let sent = tokio::join!(send(connection.clone(), Some(&auth)), send(connection.clone(), select.as_ref()));
     match sent {
-        // Before version 6 there are no users.
+        // Servers before version 6 have no users.
         (Err(error), _) if login.user.is_some() && error.to_string().contains("wrong number of arguments") => {
             let auth = ::redis::cmd("AUTH").arg(password).take();
             send(connection.clone(), Some(&auth)).await?;
@@ -124,7 +124,7 @@ async fn log_in(server: &Server, connection: &mut MultiplexedConnection) -> Redi
     }
 }
 
-/// Sends `command`, if there is one; fails where the server answers with an error.
+/// Sends `command`, if there is one; fails if the server answers with an error.
 async fn send(mut connection: MultiplexedConnection, command: Option<&Cmd>) -> RedisResult<()> {
     match command {
         Some(command) => connection.send_packed_command(command).await.and_then(Value::extract_error).map(drop),
@@ -133,8 +133,8 @@ async fn send(mut connection: MultiplexedConnection, command: Option<&Cmd>) -> R
 }
 
 impl Link {
-    /// Sends one request and waits for its answer. A script that the server has run before on this connection is called by
-    /// its digest; where the server refuses that, for whatever reason, it is sent as text, as are all that follow.
+    /// Sends one request and waits for its answer. A script that the server has run before on this connection is called
+    /// by its digest; if the server refuses that, for whatever reason, this script and all later ones are sent as text.
     async fn run(&mut self, command: &Cmd) -> RedisResult<Value> {
         if let Some(call) = self.known.call(command) {
             match self.connection.send_packed_command(&call).await.and_then(Value::extract_error) {
@@ -155,27 +155,27 @@ impl Drop for Link {
 }
 
 impl Connection {
-    /// A connection to `server` that is not made yet.
+    /// Returns a connection to `server`; not connected yet.
     pub(in crate::backend) fn new(server: Server) -> Self {
         Self { server, choice: Choice::Any, link: None }
     }
 
-    /// A connection to `server` that is not made yet, and that will use only this one of the addresses of its name.
+    /// Returns a connection to `server` that uses only this address of its name; not connected yet.
     pub(super) fn at(server: Server, address: SocketAddr) -> Self {
         Self { server, choice: Choice::Only(address), link: None }
     }
 
-    /// The server at the other end.
+    /// Returns the server at the other end.
     pub(super) fn server(&self) -> &Server {
         &self.server
     }
 
-    /// From now on the user needs these rights there, for error messages.
+    /// Sets the rights that the user needs there from now on, for error messages.
     pub(in crate::backend) fn need(&mut self, rights: &Rights) {
         self.server = self.server.clone().needing(rights.clone());
     }
 
-    /// The address that the connection uses, and the other addresses of the server's name.
+    /// Returns the address that the connection uses, and the other addresses of the server's name.
     pub(super) fn ways(&self) -> Ways {
         self.link.as_ref().map(|link| link.ways.clone()).unwrap_or_default()
     }
@@ -185,17 +185,17 @@ impl Connection {
         self.link = None;
     }
 
-    /// Whether there is a connection on which nothing is unanswered.
+    /// Returns `true` if there is a connection without an unanswered request.
     pub(in crate::backend) fn is_ready(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.outstanding == Outstanding::Nothing)
     }
 
-    /// Whether there is a connection on which what is sent next will be executed.
+    /// Returns `true` if there is a connection without an [`Outstanding::Blocker`], which would delay the next request.
     pub(in crate::backend) fn is_there(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.outstanding != Outstanding::Blocker)
     }
 
-    /// Makes sure that there is a connection on which nothing is unanswered.
+    /// Makes sure that there is a connection without an unanswered request.
     pub(in crate::backend) async fn connect(&mut self) -> Result<(), Error> {
         if !self.is_ready() {
             if let Some(link) = self.link.take() {
@@ -225,7 +225,7 @@ impl Connection {
         }
         let socket = wire.socket().map_err(|error| errors::no_socket(server, &error))?;
         let refusal = wire.refusal();
-        // Without credentials and database: the library would drop the text of what the server has against them.
+        // Without credentials and database: the library would drop the text of the server's objection to them.
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let allowance = Allowance::default();
@@ -241,14 +241,14 @@ impl Connection {
         Ok(link)
     }
 
-    /// Sends one request and waits for its answer. When this future is dropped, the request stays noted as unanswered.
+    /// Sends one request and waits for its answer. If this future is dropped, the request counts as unanswered.
     pub(in crate::backend) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
         self.ask_also(command, &[], outstanding).await.map(|(answer, _)| answer)
     }
 
     /// Sends one request, and further ones in the same round trip, and waits for all answers. An error is that of the
-    /// first request; errors of the others are among their answers. When this future is dropped, the requests stay
-    /// noted as unanswered.
+    /// first request; errors of the others are among their answers. If this future is dropped, the requests count as
+    /// unanswered.
     pub(in crate::backend) async fn ask_also(
         &mut self,
         command: &Cmd,
@@ -266,7 +266,7 @@ impl Connection {
                 async move { connection.send_packed_command(command).await.unwrap_or(Value::Nil) }
             })
             .collect();
-        // Sent one by one, so that a failure of the others does not fail the first.
+        // Sent separately, so that a failure of the others does not fail the first.
         let (answer, further) = tokio::join!(link.run(command), futures_util::future::join_all(further));
         let answer = answer.map(|answer| (answer, further));
         match answer {
@@ -278,9 +278,9 @@ impl Connection {
         }
     }
 
-    /// Sends the requests of a look in one round trip and in this order, and waits for all answers. An error is that of the first request
-    /// that the server refuses; what fails within a transaction is among its answers. When this future is dropped, the
-    /// requests stay noted as unanswered.
+    /// Sends the requests of a look in one round trip and in this order, and waits for all answers. An error is that of
+    /// the first request that the server refuses; errors within a transaction are among its answers. If this future is
+    /// dropped, the requests count as unanswered.
     pub(in crate::backend) async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Error> {
         let Some(link) = &mut self.link else {
             return Err(errors::no_connection(&self.server));
@@ -306,11 +306,11 @@ impl Connection {
         }
     }
 
-    /// Takes note of the `error` of a request, and puts it into words.
+    /// Records the `error` of a request, and explains it.
     fn failed(&mut self, error: &RedisError) -> Error {
         let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
-        // An error that the server answered leaves the connection in order; any other does not. After a failover, the name
-        // of a server that has become a replica may lead to another server.
+        // The connection survives an error that the server answered, but no other. After a failover, the name of a
+        // server that has become a replica may lead to another server.
         if error.code().is_some_and(|code| code != "READONLY") {
             if let Some(link) = &mut self.link {
                 link.outstanding = Outstanding::Nothing;
@@ -337,17 +337,17 @@ impl Connection {
         errors::explain(error, about)
     }
 
-    /// The error for an answer that no lock server gives.
+    /// Returns the error for a malformed answer.
     pub(in crate::backend) fn malformed(&self) -> Error {
         errors::malformed(&self.server)
     }
 
-    /// The error for a side key that cannot be used.
+    /// Returns the error for an unusable side key.
     pub(in crate::backend) fn damaged(&self, damage: &Damage) -> Error {
         errors::damaged(&self.server, damage)
     }
 
-    /// The error for a server that does not answer.
+    /// Returns the error for a server that does not answer.
     pub(in crate::backend) fn silence(&self) -> Error {
         errors::silence(&self.server)
     }

@@ -1,6 +1,6 @@
 /*!
-Side keys that cannot be used: a fencing counter that is damaged, or a key that holds something else than dlock keeps
-there. The scripts find them before they write anything.
+Unusable side keys: a damaged fencing counter, or a key of another type than dlock keeps there. The scripts find them
+before they write anything.
 */
 
 use std::fmt;
@@ -9,19 +9,19 @@ use std::fmt::Write;
 use crate::backend::TOKEN_LIMIT;
 use crate::printable::shown;
 
-/// A side key that cannot be used. Displayed with its name, what is wrong with it, and how to mend it.
+/// An unusable side key. Displayed with its name, the damage, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::backend) struct Damage {
     /// The name of the key.
     key: String,
     /// Its type at the server.
     kind: String,
-    /// The beginning of a string that should be a fencing counter.
+    /// The beginning of the string that should be a fencing counter; `None` if the key is of a wrong type.
     counter: Option<Vec<u8>>,
 }
 
 impl Damage {
-    /// A side key of this type; `counter` is the beginning of a string that should be a fencing counter.
+    /// Returns the damage to a key of this type; `counter` is the beginning of a string that should be a counter.
     pub(super) fn new(key: &str, kind: &str, counter: Option<&[u8]>) -> Self {
         let counter = counter.filter(|_| kind == "string").map(<[u8]>::to_vec);
         Self { key: key.to_owned(), kind: kind.to_owned(), counter }
@@ -62,7 +62,7 @@ fn is_decimal(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `key` as redis-cli reads it between double quotes.
+/// Returns `key` in the double-quoted form that redis-cli reads.
 fn quoted(key: &str) -> String {
     let mut text = String::new();
     for character in key.chars() {

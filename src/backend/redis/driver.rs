@@ -1,5 +1,5 @@
 /*!
-How a URL names one redis server: by its address, by its socket, or by the sentinels that watch it.
+The URL syntax for one redis server: its address, its socket, or the sentinels that watch it.
 */
 
 use std::fmt;
@@ -73,16 +73,16 @@ pub(crate) static DRIVER: Driver = Driver {
 /// One database of one redis server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Database {
-    /// The server; without a path.
+    /// The server, without a path.
     location: Location,
     /// The number of the database.
     number: u32,
 }
 
-/// One database of the redis server that sentinels call the master.
+/// One database of the redis server that sentinels name as the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Watched {
-    /// The sentinels; without a path.
+    /// The sentinels, without a path.
     location: Location,
     /// The name under which they know the master.
     name: String,
@@ -191,7 +191,7 @@ impl Place for Watched {
 mod tests {
     use super::*;
 
-    /// Host, port and database of a redis URL, and its credentials.
+    /// Returns the address and the database of a redis URL, and its credentials.
     fn parts(place: Result<Database, String>) -> (String, u32, Option<String>, Option<String>) {
         let Database { location, number } = place.expect("valid");
         (location.addresses[0].to_string(), number, location.login.user, location.login.password)

@@ -1,7 +1,7 @@
 /*!
-The ear of a holder: from its first renewal on it waits, on a connection of its own, on a list that whoever intervenes writes
-to. What it hears decides nothing: it is worth another renewal at once. Where it cannot listen, it hears of it at the next
-renewal that is due.
+The listener of a holder: from the first renewal on it waits, on its own connection, on a list that break requests write
+to. A message decides nothing: it only causes another renewal at once. A holder that cannot listen learns of the request
+at its next regular renewal.
 */
 
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::backend::redis::Server;
 use crate::backend::redis::connection::{Connection, Outstanding};
 use crate::clock::{Instant, before, sleep_until};
 
-/// How long one wait lasts, and how much later its answer may come.
+/// The length of one wait, and the extra time for its answer.
 const WAIT: Duration = Duration::from_secs(60);
 const SLACK: Duration = Duration::from_secs(5);
-/// How long it rests when it could not listen.
+/// The pause after a failure to listen.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// An ear at one server.
+/// A listener at one server.
 #[derive(Debug)]
 pub(in crate::backend) struct Ear {
     server: String,
@@ -36,7 +36,7 @@ impl Drop for Ear {
 }
 
 impl Ear {
-    /// Listens on this list at `server`.
+    /// Starts to listen on this list at `server`.
     fn at(server: Server, list: String) -> Self {
         let heard = Arc::new(Notify::new());
         let (name, told) = (server.to_string(), Arc::clone(&heard));
@@ -44,8 +44,8 @@ impl Ear {
         Self { server: name, heard, task }
     }
 
-    /// Resolves when something was heard on this list at `server`, since the last time or from now on. The ear is made when
-    /// there is none yet, or one at another server.
+    /// Resolves when a message arrives on this list at `server`, or has arrived since the last call. A listener is
+    /// started if there is none yet, or only one at another server.
     pub(in crate::backend) async fn hear(ear: &mut Option<Self>, server: &Server, list: String) {
         if ear.as_ref().is_none_or(|ear| ear.server != server.to_string()) {
             *ear = Some(Self::at(server.clone(), list));
@@ -68,7 +68,7 @@ async fn listen(mut connection: Connection, list: String, heard: Arc<Notify>) {
         match asked.await {
             Ok(Ok(::redis::Value::Nil)) => {}
             Ok(Ok(_)) => heard.notify_one(),
-            // Without the right to wait there, each renewal looks.
+            // Without the right to wait there, only renewals notice a request.
             Ok(Err(error)) if error.kind == ErrorKind::Denied => return,
             Ok(Err(_)) | Err(_) => sleep_until(Instant::now() + PAUSE).await,
         }

@@ -1,7 +1,7 @@
 /*!
 Errors of redis servers and of the client library, in dlock's words: the kind of failure, and what to do about it.
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+All functions here are pure, so that every message has a row in a table of the tests.
 */
 
 use std::fmt::Display;
@@ -14,28 +14,28 @@ use crate::backend::error::{Error, ErrorKind, reasons};
 use crate::backend::net::wire::Address;
 use crate::backend::redis::rights::Rights;
 
-/// What is known of a server in addition to its answer.
+/// Facts about a server that its answer does not contain.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     /// Its name in messages.
     pub name: &'a dyn Display,
-    /// Whether a password was given.
+    /// `true` if a password was given.
     pub has_password: bool,
-    /// Whether the connection is plain text over a network: then the server may expect TLS.
+    /// `true` if the connection is plain text over a network: the server may then expect TLS.
     pub is_plain: bool,
-    /// What to add to advice about credentials.
+    /// A suffix for advice about credentials.
     pub nested: &'a str,
-    /// The user as which dlock is logged in.
+    /// The user that dlock logs in as.
     pub user: &'a str,
     /// The rights that the user needs.
     pub rights: &'a Rights,
 }
 
-/// Explains an error of the client library, or one that a server answered with.
+/// Explains an error of the client library, or one that a server answered.
 pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     let server = about.name;
     let text = crate::printable::shown(said(error).as_bytes()).to_string();
-    // The server repeats the arguments: here a whole script.
+    // The server repeats the arguments, here a whole script.
     let text = text.split_once(", with args beginning with").map_or(text.as_str(), |(text, _)| text).to_owned();
     if lacks_rights(error, &text) {
         let user = crate::printable::shown(about.user.as_bytes()).to_string();
@@ -48,7 +48,7 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     if is_denied(error, &text) {
         let text = match (about.has_password, text.contains("unauthenticated")) {
             (true, _) => text,
-            // The server complains about the size of the request, which only confuses.
+            // The server complains about the size of the request, which would only confuse.
             (false, true) => "no password was given".to_owned(),
             (false, false) => format!("no password was given ({text})"),
         };
@@ -64,7 +64,7 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
     Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
 }
 
-/// An error in the server's own words, or in the library's without the names that it gives to kinds of errors.
+/// Returns an error in the server's own words, or in the library's, without the library's names for kinds of errors.
 fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some("ERR"), Some(detail)) => detail.trim_end_matches('.').to_owned(),
@@ -75,28 +75,28 @@ fn said(error: &RedisError) -> String {
     }
 }
 
-/// Whether an error is about an answer that is not one of redis.
+/// Returns `true` if the answer does not follow the redis protocol.
 fn is_foreign(error: &RedisError) -> bool {
     matches!(error.kind(), RedisErrorKind::Parse | RedisErrorKind::UnexpectedReturnType)
 }
 
-/// Whether an error is about what the user may do; `text` is its message.
+/// Returns `true` if an error is about missing rights of the user; `text` is its message.
 fn lacks_rights(error: &RedisError, text: &str) -> bool {
-    // The last two are errors of a script whose user may not use one of its keys, or run one of its commands.
+    // The last two are errors of a script whose user may not access one of its keys, or run one of its commands.
     error.code() == Some("NOPERM")
         || error.code().is_some()
             && ["No permissions", "user executing the script"].iter().any(|said| text.contains(said))
 }
 
-/// Whether an error is about the credentials; `text` is its message. Any other answer to them, such as "max number of
-/// clients reached", is an outage that may pass.
+/// Returns `true` if an error is about the credentials; `text` is its message. Any other answer to them, such as "max
+/// number of clients reached", is an outage that may pass.
 fn is_denied(error: &RedisError, text: &str) -> bool {
     const SAID: [&str; 4] = [
-        // The answer of a server that requires a password to a request as large as a script.
+        // From a server that requires a password, in answer to a request as large as a script.
         "unauthenticated",
-        // Of a server that has no password set.
+        // From a server that has no password set.
         "called without any password",
-        // Of versions before 6, which have no codes for this.
+        // From versions before 6, which have no codes for this.
         "no password is set",
         "invalid password",
     ];
@@ -105,7 +105,7 @@ fn is_denied(error: &RedisError, text: &str) -> bool {
         .is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS") || SAID.iter().any(|said| text.contains(said)))
 }
 
-/// What to do about an error that is not about the credentials; `text` is its message.
+/// Returns a hint on an error that is not about the credentials; `text` is its message.
 fn hint(error: &RedisError, text: &str, is_plain: bool) -> &'static str {
     match error.code() {
         Some("LOADING") => "it is still loading its data",
@@ -130,32 +130,32 @@ fn hint(error: &RedisError, text: &str, is_plain: bool) -> &'static str {
     }
 }
 
-/// The error when the socket of a new connection cannot be duplicated.
+/// Returns the error if the socket of a new connection cannot be duplicated.
 pub(super) fn no_socket(server: &dyn Display, error: &std::io::Error) -> Error {
     Error::unavailable(format!("could not connect to {server}: {error}"))
 }
 
-/// The error when there is no connection for a request.
+/// Returns the error for a request without a connection.
 pub(super) fn no_connection(server: &dyn Display) -> Error {
     Error::unavailable(format!("there is no connection to {server}"))
 }
 
-/// The error for an answer that no lock server gives.
+/// Returns the error for a malformed answer.
 pub(super) fn malformed(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} gave an answer that makes no sense; is it a redis server?"))
 }
 
-/// The error for a side key that cannot be used.
+/// Returns the error for an unusable side key.
 pub(super) fn damaged(server: &dyn Display, damage: &dyn Display) -> Error {
     Error::new(ErrorKind::Unusable, format!("{server}: {damage}"))
 }
 
-/// The error for a server that does not answer.
+/// Returns the error for a server that does not answer.
 pub(super) fn silence(server: &dyn Display) -> Error {
     Error::unavailable(format!("{server} does not answer"))
 }
 
-/// The error when only `confirmed` of the `wanted` replicas confirmed a write within `timeout`.
+/// Returns the error if only `confirmed` of the `wanted` replicas confirmed a write within `timeout`.
 pub(super) fn unconfirmed(confirmed: i64, wanted: u32, timeout: Duration) -> Error {
     let within = humantime::format_duration(timeout);
     Error::unavailable(format!(
@@ -163,14 +163,14 @@ pub(super) fn unconfirmed(confirmed: i64, wanted: u32, timeout: Duration) -> Err
     ))
 }
 
-/// The error when too few sentinels answered for the master called `name`: less than a majority. This many `failures`
-/// of one kind leave no majority.
+/// Returns the error if less than a majority of the sentinels answered for the master called `name`. This many
+/// `failures` of one kind leave no majority.
 pub(super) fn too_few_sentinels(name: &str, errors: &[Error], failures: usize) -> Error {
     let kind = ErrorKind::of_voters(errors.iter().map(|error| error.kind), failures);
     Error::new(kind, format!("too few sentinels of {name} can be asked: {}", reasons(errors)))
 }
 
-/// The error when two names lead to the same sentinel, at `peer`.
+/// Returns the error for two names of the same sentinel, which is at `peer`.
 pub(super) fn twin_sentinels(peer: SocketAddr) -> Error {
     Error::new(
         ErrorKind::Unusable,
@@ -178,7 +178,7 @@ pub(super) fn twin_sentinels(peer: SocketAddr) -> Error {
     )
 }
 
-/// The error when no majority of the sentinels names the same master for `name`; these were `named`.
+/// Returns the error if no majority of the sentinels names the same master for `name`; these were `named`.
 pub(super) fn no_agreement(name: &str, named: &[Address]) -> Error {
     let mut named: Vec<String> = named.iter().map(Address::to_string).collect();
     named.sort_unstable();
@@ -187,7 +187,7 @@ pub(super) fn no_agreement(name: &str, named: &[Address]) -> Error {
     Error::unavailable(format!("the sentinels do not agree on the master of {name}: they name {named}"))
 }
 
-/// The error when a `sentinel` on another host names a master by an address that means this host here.
+/// Returns the error for a `sentinel` on another host that names a master by an address that means this host here.
 pub(super) fn local_master(sentinel: &dyn Display, master: &Address, name: &str) -> Error {
     let hint = "have the sentinels monitor it by an address that all hosts can use";
     Error::new(
@@ -196,23 +196,23 @@ pub(super) fn local_master(sentinel: &dyn Display, master: &Address, name: &str)
     )
 }
 
-/// The error when the sentinels consider the master called `name` dead, or a failover is in progress.
+/// Returns the error if a sentinel considers the master called `name` dead, or reports a failover in progress.
 pub(super) fn master_leaves(master: &Address, name: &str) -> Error {
     Error::unavailable(format!("{master} is being replaced as the master of {name}"))
 }
 
-/// The error when the sentinels named another master while the last one was asked.
+/// Returns the error if the sentinels named another master while the last one was asked.
 pub(super) fn another_master(master: &Address, name: &str) -> Error {
     Error::unavailable(format!("the sentinels have made {master} the master of {name}"))
 }
 
-/// The error when the name of the server leads to another server than before.
+/// Returns the error if the name of the server leads to another server than before.
 pub(super) fn another_server(server: &dyn Display) -> Error {
     let hint = "does its name lead to several independent ones?";
     Error::unavailable(format!("{server} is another server than before; {hint}"))
 }
 
-/// The error when the name of the server leads to several independent ones, one of them at `address`.
+/// Returns the error if the name of the server leads to several independent ones, one of them at `address`.
 pub(super) fn several_servers(server: &dyn Display, address: SocketAddr) -> Error {
     let hint = "name one of them, or use redlock:// and name each";
     let message = format!("{server} names several independent redis servers, one of them at {address}: {hint}");

@@ -1,5 +1,5 @@
 /*!
-What a server of redis says of itself, and what that means for its locks.
+The facts that a redis server reports about itself, and the findings for its locks.
 */
 
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use crate::backend::redis::answers::text_of;
 use crate::backend::redis::raw::request;
 use crate::printable::shown;
 
-/// The oldest version of redis that has what dlock asks for.
+/// The oldest major version of redis that dlock accepts.
 const OLDEST: u64 = 6;
-/// The rights that a check uses besides those of runs.
+/// The rights that a check needs in addition to those of runs.
 pub(in crate::backend) const CHECK: &str = "+info +role +config|get";
 
-/// What a server said of itself; nothing where it refused to say it.
+/// The facts that a server reported; a fact that it refused to report is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::backend) struct Facts {
     /// Its time in milliseconds since 1970.
     pub now: Option<u64>,
-    /// Its role, and how many replicas it has.
+    /// Its role, and the number of its replicas.
     role: Option<(String, usize)>,
-    /// What INFO says.
+    /// The fields of INFO.
     info: BTreeMap<String, String>,
-    /// What CONFIG GET says.
+    /// The settings from CONFIG GET.
     config: BTreeMap<String, String>,
 }
 
-/// The request that every user may make, and those that need rights of their own.
+/// Returns the request that every user may make, and those that need rights of their own.
 pub(in crate::backend) fn questions() -> (Cmd, Vec<Cmd>) {
     let ask = |words: &[&str]| request(words);
     let also =
@@ -66,24 +66,24 @@ pub(in crate::backend) fn facts(time: &Value, also: &[Value]) -> Facts {
     }
 }
 
-/// What is asked for of the replicas and of the disk.
+/// The requirements for replicas and persistence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::backend) struct Demand {
-    /// How many replicas must confirm every grant.
+    /// Number of replicas that must confirm every grant.
     pub replicas: u32,
-    /// Whether servers that could forget a fencing counter are refused.
+    /// `true` if servers that could forget a fencing counter are refused.
     pub strict: bool,
-    /// Whether it is one of several servers that vote: the others remember what this one forgets.
+    /// `true` if it is one of several servers that vote: the others remember what this one forgets.
     pub votes: bool,
 }
 
 impl Facts {
-    /// The id of the server, the same under all of its names.
+    /// Returns the id of the server, the same under all its names.
     pub(in crate::backend) fn run_id(&self) -> Option<&str> {
         self.info.get("run_id").map(String::as_str).filter(|id| !id.is_empty())
     }
 
-    /// What the server is worth.
+    /// Returns the findings about the server.
     pub(in crate::backend) fn findings(&self, demand: Demand) -> Vec<Finding> {
         vec![self.version(), self.role(), self.eviction(), self.persistence(demand), self.replicas(demand)]
     }
@@ -199,7 +199,7 @@ impl Facts {
     }
 }
 
-/// What could not be found out, and the commands that are not allowed.
+/// Returns the finding for a `probe` whose `commands` the user may not run.
 fn untold(probe: &'static str, commands: &str) -> Finding {
     let text = format!("{commands} is not allowed");
     Finding::skip(probe, text, format!("allow it for this user ({CHECK}), or look at the server"))

@@ -1,9 +1,10 @@
-//! A redis server for tests, in the process: it runs the scripts as they are sent, in Lua 5.1 as servers do, on a store whose
-//! clock the test sets. It knows the commands that the scripts use, and no others: an unknown one fails the test.
+//! An in-process redis server for tests: it runs the scripts as they are sent, in Lua 5.1 as servers do, on a store
+//! whose clock the test sets. It knows only the commands that the scripts use: any other command fails the test.
 //!
-//! What it imitates on purpose: a key is there until its time is *over* (`now > expiry`, not `>=`), a key without elements is gone,
-//! a wrong type is an error which `call` raises and `pcall` returns, numbers of arguments are written with `%.17g`, numbers of
-//! answers are cut, an answer ends at its first `nil`, `false` is nil, and the clock stands still while a script runs.
+//! It deliberately imitates these details: a key exists until its expiry has *passed* (`now > expiry`, not `>=`), a key
+//! without elements is gone, a wrong type is an error that `call` raises and `pcall` returns, numeric arguments are
+//! formatted with `%.17g`, numbers in answers are truncated, an answer ends at its first `nil`, `false` is nil, and the
+//! clock stands still while a script runs.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -19,7 +20,7 @@ use std::rc::Rc;
 use ::redis::{Cmd, Value};
 use mlua::{Function, Lua, Variadic};
 
-/// What is at a key.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::backend) enum Thing {
     Text(Vec<u8>),
@@ -49,12 +50,12 @@ impl Thing {
     }
 }
 
-/// All that a server keeps.
+/// The data of a server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::backend) struct Store {
     /// Microseconds since 1970.
     pub(in crate::backend) micros: u64,
-    /// Each key with the millisecond at which it ends.
+    /// Each key with the millisecond at which it expires.
     pub(in crate::backend) keys: BTreeMap<Vec<u8>, (Thing, Option<u64>)>,
 }
 
@@ -272,23 +273,23 @@ fn int(number: usize) -> Reply {
     Reply::Int(i64::try_from(number).expect("few"))
 }
 
-/// A request that can be made again and again.
+/// A request that can be repeated.
 pub(in crate::backend) struct Prepared {
     script: Function,
     keys: mlua::Table,
     arguments: mlua::Table,
 }
 
-/// A server.
+/// A fake server.
 pub(in crate::backend) struct Fake {
     lua: Lua,
     store: Rc<RefCell<Store>>,
     scripts: HashMap<Vec<u8>, Function>,
-    /// What is wrong with its scripts: this text is there instead of that.
+    /// A mistake in its scripts: the first text is replaced with the second.
     pub(in crate::backend) broken: Option<(&'static str, &'static str)>,
-    /// Whether any script had that text.
+    /// `true` if any script had the first text.
     pub(in crate::backend) is_broken: bool,
-    /// How many requests it has answered.
+    /// Number of requests that it has answered.
     pub(in crate::backend) asked: u64,
 }
 
@@ -312,17 +313,17 @@ impl Fake {
         Self { lua, store, scripts: HashMap::new(), broken: None, is_broken: false, asked: 0 }
     }
 
-    /// What it keeps.
+    /// Returns its data.
     pub(in crate::backend) fn store(&self) -> std::cell::Ref<'_, Store> {
         self.store.borrow()
     }
 
-    /// Sets what it keeps.
+    /// Returns its data, to be changed.
     pub(in crate::backend) fn change(&self) -> std::cell::RefMut<'_, Store> {
         self.store.borrow_mut()
     }
 
-    /// What is asked by this `EVAL`. Fails the test where a mistake is to be made that fits none of the script's text.
+    /// Prepares this `EVAL`, with the mistake in its script, if one is set.
     pub(in crate::backend) fn prepare(&mut self, command: &Cmd) -> Prepared {
         let words: Vec<&[u8]> = command
             .args_iter()
@@ -350,7 +351,7 @@ impl Fake {
         Prepared { script: self.scripts[words[1]].clone(), keys, arguments }
     }
 
-    /// What it answers.
+    /// Runs the request and returns its answer.
     pub(in crate::backend) fn ask(&mut self, request: &Prepared) -> Result<Value, mlua::Error> {
         self.asked += 1;
         self.store.borrow_mut().expire();
@@ -365,7 +366,7 @@ fn argument(value: &mlua::Value) -> Vec<u8> {
     match value {
         mlua::Value::String(text) => text.as_bytes().to_vec(),
         mlua::Value::Integer(number) => number.to_string().into_bytes(),
-        // `%.17g`, of which the scripts need whole numbers below 1e17 only.
+        // `%.17g`; the scripts need it only for whole numbers below 1e17.
         mlua::Value::Number(number) => {
             assert!(number.fract() == 0.0 && number.abs() < 1e17, "{number}");
             format!("{number:.0}").into_bytes()
@@ -411,7 +412,7 @@ fn from_lua(value: &mlua::Value) -> Value {
             if let Ok(text) = table.get::<String>("ok") {
                 return Value::SimpleString(text);
             }
-            // As the server does it: nothing behind the first nil.
+            // As in the server, the answer ends before the first nil.
             let elements = table.sequence_values::<mlua::Value>();
             Value::Array(elements.map(|element| from_lua(&element.expect("an element"))).collect())
         }

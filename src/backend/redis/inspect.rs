@@ -1,8 +1,8 @@
 /*!
-Looking at the locks of a redis server: plain reads, and no script, so that a user who may only read can look.
+Looks at the locks of a redis server by plain reads, without scripts, so that a read-only user can look.
 
-What one lock's keys say is read in one transaction; what its holders and waiters publish, right afterwards. What the
-answers mean is decided in [`raw`](crate::backend::redis::raw).
+One transaction reads the keys of a lock; the details of its holders and waiters are read right afterwards. The module
+[`raw`](crate::backend::redis::raw) interprets the answers.
 */
 
 use std::collections::HashSet;
@@ -24,18 +24,18 @@ use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::key::{Key, Namespace, encoded};
 
-/// How many keys the server looks through for one request: 1000 take it about 2 ms.
+/// Number of keys that the server scans for one request: 1000 take it about 2 ms.
 const SCANNED: usize = 1000;
-/// How many locks are read together.
+/// Number of locks that are read together.
 const TOGETHER: usize = 100;
-/// How much of the record of a break or of a success is read, in bytes: more than any that dlock writes.
+/// Maximum number of bytes read of the record of a break or a success: more than dlock ever writes.
 const RECORD: usize = 16 * 1024;
-/// How the names of the keys end that have the last successes.
+/// The end of the names of the keys with the last successes.
 const DONE: &str = "\u{1}done";
-/// How the text of every dlock begins.
+/// The beginning of the text of every dlock.
 const OURS: &[u8] = b"{\"v\":";
 
-/// The questions about each of these locks as one transaction, whose last answer has all others.
+/// Returns the requests about each of these locks as one transaction, whose last answer contains all others.
 fn transaction(locks: &[&Keys], whole: bool) -> Vec<Cmd> {
     let mut commands = vec![request(&["MULTI"])];
     commands.extend(locks.iter().flat_map(|keys| questions(keys, whole)));
@@ -43,23 +43,23 @@ fn transaction(locks: &[&Keys], whole: bool) -> Vec<Cmd> {
     commands
 }
 
-/// The way to one server.
+/// The access to one server.
 #[async_trait::async_trait(?Send)]
 pub(in crate::backend) trait Way {
-    /// Makes sure that there is a connection on which nothing is unanswered.
+    /// Makes sure that there is a connection without an unanswered request.
     async fn connect(&mut self) -> Result<(), Error>;
     /// Sends requests in one round trip, see [`Connection::ask_all`].
     async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>, Error>;
 
-    /// From now on the user needs these rights there, for error messages.
+    /// Sets the rights that the user needs there from now on, for error messages.
     fn need(&mut self, rights: &Rights);
-    /// The error for a server that does not answer.
+    /// Returns the error for a server that does not answer.
     fn silence(&self) -> Error;
-    /// The error for an answer that no lock server gives.
+    /// Returns the error for a malformed answer.
     fn malformed(&self) -> Error;
 }
 
-/// Implements [`Way`] for a type by its own methods of the same names.
+/// Implements [`Way`] for a type by its inherent methods of the same names.
 macro_rules! way {
     ($way:ty) => {
         #[async_trait::async_trait(?Send)]
@@ -90,14 +90,14 @@ macro_rules! way {
 way!(Connection);
 way!(Master);
 
-/// A look at the locks of one redis server.
+/// A view of the locks of one redis server.
 pub(in crate::backend) struct RedisSurvey<W> {
     way: W,
     namespace: Namespace,
 }
 
 impl<W: Way> RedisSurvey<W> {
-    /// Looks at the locks in this namespace by this way.
+    /// Returns a view of the locks in this namespace.
     pub(in crate::backend) fn by(way: W, namespace: Namespace) -> Self {
         Self { way, namespace }
     }
@@ -110,7 +110,7 @@ impl<W: Way> RedisSurvey<W> {
         asked.unwrap_or_else(|_| Err(self.way.silence()))
     }
 
-    /// What the server has of one lock, all of it at one moment but what its holders and waiters publish.
+    /// Reads one lock: its keys at one moment, and then the details of its holders and waiters.
     pub(in crate::backend) async fn read(&mut self, keys: &Keys) -> Result<Raw, Error> {
         let answers = self.ask(&transaction(&[keys], true)).await?;
         let mut raw = match answers.last() {
@@ -121,11 +121,11 @@ impl<W: Way> RedisSurvey<W> {
         Ok(raw)
     }
 
-    /// Adds what its holders and waiters publish to what was read of a lock. The answers are too long for one round trip.
+    /// Adds the details of its holders and waiters to a lock. The answers are too long for one round trip.
     async fn learn(&mut self, raw: &mut Raw, keys: &Keys) -> Result<(), Error> {
         let mut answers = Vec::new();
         for command in raw.further(keys) {
-            // In a transaction, so that a side key of another type fails its own answer only.
+            // In a transaction, so that a side key of another type makes only its own answer fail.
             let answer = self.ask(&[request(&["MULTI"]), command, request(&["EXEC"])]).await?;
             let Some(Value::Array(answer)) = answer.into_iter().last() else { return Err(self.way.malformed()) };
             answers.extend(answer);
@@ -134,18 +134,18 @@ impl<W: Way> RedisSurvey<W> {
         Ok(())
     }
 
-    /// The last break of the lock with these keys. Something else at its place is none.
+    /// Reads the last break of the lock with these keys. Anything else at its place is ignored.
     pub(in crate::backend) async fn record(&mut self, keys: &Keys) -> Result<Option<Ask>, Error> {
         let read = self.texts(&[keys.broken()]).await?.into_iter().flatten().next();
         Ok(read.and_then(|text| Ask::read_trace(&text, wall_millis())))
     }
 
-    /// The last success under the lock with these keys. Something else at its place is none.
+    /// Reads the last success under the lock with these keys. Anything else at its place is ignored.
     pub(in crate::backend) async fn success(&mut self, keys: &Keys) -> Result<Option<Done>, Error> {
         Ok(self.texts(&[keys.done()]).await?.into_iter().flatten().next().and_then(|text| Done::read(&text)))
     }
 
-    /// The last successes under the locks whose names begin like that, see [`Survey::last_successes`].
+    /// Reads the last successes under the locks whose names begin with `prefix`, see [`Survey::last_successes`].
     pub(in crate::backend) async fn successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         let begins = self.namespace.prefix(':');
         let pattern = format!("*{}*{}", escaped(&format!("{begins}{}", encoded(prefix))), DONE);
@@ -172,10 +172,10 @@ impl<W: Way> RedisSurvey<W> {
         }
     }
 
-    /// The beginnings of the texts at these keys; none for each that is no string.
+    /// Reads the first [`RECORD`] bytes at each of these keys; `None` for a key that is not a string.
     async fn texts(&mut self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         let last = (RECORD - 1).to_string();
-        // In a transaction, so that a key of another type fails its own answer only.
+        // In a transaction, so that a key of another type makes only its own answer fail.
         let mut commands = vec![request(&["MULTI"])];
         commands.extend(keys.iter().map(|key| request(&["GETRANGE", key, "0", &last])));
         commands.push(request(&["EXEC"]));
@@ -184,7 +184,7 @@ impl<W: Way> RedisSurvey<W> {
         Ok(read.iter().map(|text| bytes(text).map(<[u8]>::to_vec)).collect())
     }
 
-    /// What the server has of these locks, without their waiters.
+    /// Reads these locks, without their waiters.
     pub(in crate::backend) async fn read_all(&mut self, spots: &[Spot]) -> Result<Vec<Raw>, Error> {
         let mut read = Vec::with_capacity(spots.len());
         for spots in spots.chunks(TOGETHER) {
@@ -201,7 +201,7 @@ impl<W: Way> RedisSurvey<W> {
         Ok(read)
     }
 
-    /// Which of these keys have the text of a dlock.
+    /// Returns those of these keys that have the text of a dlock.
     async fn own_among(&mut self, keys: Vec<String>) -> Result<Vec<String>, Error> {
         let last = (OURS.len() - 1).to_string();
         let mut commands = vec![request(&["MULTI"])];
@@ -213,25 +213,25 @@ impl<W: Way> RedisSurvey<W> {
         Ok(keys.into_iter().zip(texts).filter(|(_, text)| is_ours(text)).map(|(key, _)| key).collect())
     }
 
-    /// The locks whose names begin like that, see [`Survey::names`].
+    /// Lists the locks whose names begin with `prefix`, see [`Survey::names`].
     pub(in crate::backend) async fn scan(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
         let begins = self.namespace.prefix(':');
         let pattern = format!("{}*", escaped(&format!("{begins}{}", encoded(prefix))));
-        // Without a namespace nothing tells locks from other data, but the text of a dlock.
+        // Without a namespace, only the text of a dlock distinguishes locks from other data.
         let only_own = begins.is_empty();
         let (mut smallest, mut known, mut cursor) = (Smallest::new(most), HashSet::new(), "0".to_owned());
         loop {
             let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
             let answers = self.ask(&[scan]).await?;
             let Some((next, page)) = answers.first().and_then(page) else { return Err(self.way.malformed()) };
-            // Side keys of a lock with a tag begin like a lock. A key may come more than once.
+            // Side keys of a lock with a tag begin like a lock. SCAN may return a key more than once.
             let is_new = |key: &String| !key.contains(char::is_control) && !known.contains(&digest(key));
             let mut keys: Vec<String> = page.into_iter().filter(is_new).collect();
             if only_own && !keys.is_empty() {
                 keys = self.own_among(keys).await?;
             }
             for key in keys {
-                // Nobody can name what is not spelled as a key.
+                // A name that is not a valid spelling of a key is no lock of dlock.
                 let spot = Spot::read(key.strip_prefix(&begins).unwrap_or_default(), key.clone());
                 if spot.key.is_some() && known.insert(digest(&key)) {
                     smallest.add(spot);
@@ -246,13 +246,13 @@ impl<W: Way> RedisSurvey<W> {
 }
 
 impl<W: Way> RedisSurvey<W> {
-    /// Puts the request beside the lock with these keys, if `party` holds it here; false where it does not.
+    /// Puts the request beside the lock with these keys, if `party` holds it here; returns `false` if not.
     pub(in crate::backend) async fn put(&mut self, keys: &Keys, party: &Party, ask: &Ask) -> Result<bool, Error> {
         self.steer(steering::ask(keys, party, ask)).await
     }
 
-    /// Takes the lock with these keys away from `party`, if that holds it here; false where it does not. On a `single` server
-    /// the next waiter is told.
+    /// Takes the lock with these keys away from `party`, if it holds it here; returns `false` if not. On a `single`
+    /// server, the next waiter is woken.
     pub(in crate::backend) async fn take(
         &mut self,
         keys: &Keys,
@@ -313,7 +313,7 @@ impl<W: Way> Survey for RedisSurvey<W> {
     }
 }
 
-/// The next cursor and the keys in the answer to a SCAN. Keys that are not text are no locks of dlock.
+/// Returns the next cursor and the keys in the answer to a SCAN, without keys that are not text: they are no locks.
 fn page(answer: &Value) -> Option<(String, Vec<String>)> {
     let Value::Array(parts) = answer else { return None };
     let [cursor, keys @ Value::Array(_)] = parts.as_slice() else { return None };

@@ -1,23 +1,22 @@
 /*!
-The names of a lock's keys: the lock's own, which it shares with other clients, and its side keys, which no user can
-name.
+The names of a lock's keys: the lock's own key, which other clients use too, and its side keys, which no user can name.
 */
 
 use crate::backend::{Claim, Once};
 
 /// The names of a lock's keys. All keys of one lock have the same hash tag, so that a cluster keeps them together
-/// (except for a lock with a `}` outside of a tag, which no tag can contain). Two locks never share a key.
+/// (except for a lock with a `}` outside a tag, which no tag can contain). Two locks never share a key.
 pub(in crate::backend) struct Keys {
-    /// The lock itself.
+    /// The key of the lock itself.
     pub(in crate::backend) lock: String,
     side: String,
-    /// What is recorded of the periods in which a command has succeeded, and of the last success; empty where the claim has no
-    /// period.
+    /// The keys with the last period in which a command has succeeded, and with the last success; empty if the claim
+    /// has no period.
     once: Vec<String>,
 }
 
 impl Keys {
-    /// The names for the lock of `claim`.
+    /// Returns the names for the lock of `claim`.
     pub(in crate::backend) fn of(claim: &Claim) -> Self {
         let keys = Self::at(claim.namespace.join(':', &claim.key));
         let records = |once: Once| [keys.side(&format!("once:{}", once.period().length)), keys.done()];
@@ -25,71 +24,71 @@ impl Keys {
         Self { once, ..keys }
     }
 
-    /// The names for the lock at the key `lock`.
+    /// Returns the names for the lock at the key `lock`, without those of a period.
     pub(in crate::backend) fn at(lock: String) -> Self {
         let tagged = lock.split_once('{').is_some_and(|(_, rest)| rest.find('}').is_some_and(|end| end > 0));
-        // A control character, which no key of a user contains. Two of them where the lock has a tag already: otherwise
-        // `a` and `{a}` would have the same side keys.
+        // A control character, which no user's key contains. Two of them if the lock has a tag already: otherwise `a`
+        // and `{a}` would have the same side keys.
         let side = if tagged { format!("{lock}\u{1}\u{1}") } else { format!("{{{lock}}}\u{1}") };
         Self { lock, side, once: Vec::new() }
     }
 
-    /// The queue: the waiters in their order.
+    /// Returns the key of the queue: the waiters in their order.
     pub(in crate::backend) fn queue(&self) -> String {
         format!("{}queue", self.side)
     }
 
-    /// The heartbeats: when each waiter is dropped from the queue without another one.
+    /// Returns the key of the heartbeats: the time at which each waiter is dropped without another one.
     pub(in crate::backend) fn alive(&self) -> String {
         format!("{}alive", self.side)
     }
 
-    /// The modes of waiters that do not want the lock alone.
+    /// Returns the key of the modes of waiters, except exclusive ones.
     pub(in crate::backend) fn modes(&self) -> String {
         format!("{}modes", self.side)
     }
 
-    /// What the waiters publish, each from when it joined the queue.
+    /// Returns the key of the texts that the waiters publish, each from the time at which it joined the queue.
     pub(in crate::backend) fn who(&self) -> String {
         format!("{}who", self.side)
     }
 
-    /// The holders of a lock that several hold together: when each hold ends.
+    /// Returns the key of the holders of a shared or slots lock: the time at which each hold ends.
     pub(in crate::backend) fn holders(&self) -> String {
         format!("{}holders", self.side)
     }
 
-    /// What these holders publish.
+    /// Returns the key of the texts that these holders publish.
     pub(in crate::backend) fn details(&self) -> String {
         format!("{}details", self.side)
     }
 
-    /// The fencing counter.
+    /// Returns the key of the fencing counter.
     pub(in crate::backend) fn fence(&self) -> String {
         format!("{}fence", self.side)
     }
 
-    /// The writer that is to have the lock next, on one of several servers that keep no queue.
+    /// Returns the key of the writer that gets the lock next, on one of several servers that keep no queue.
     fn intent(&self) -> String {
         format!("{}intent", self.side)
     }
 
-    /// The requests to stop, by the ids of the owners to which they are made.
+    /// Returns the key of the requests to stop, by the ids of their addressees.
     pub(in crate::backend) fn stop(&self) -> String {
         format!("{}stop", self.side)
     }
 
-    /// The trace of the last break.
+    /// Returns the key of the trace of the last break.
     pub(in crate::backend) fn broken(&self) -> String {
         format!("{}broken", self.side)
     }
 
-    /// The last success of a run with `--once-per`, whatever its period: for those who look.
+    /// Returns the key of the last success of a run with `--once-per`, whatever its period; it is only for looks.
     pub(in crate::backend) fn done(&self) -> String {
         format!("{}done", self.side)
     }
 
-    /// The name of the lock whose [`Keys::done`] this is; none where it is another key.
+    /// Returns the name of the lock whose [`Keys::done`] this is; `None` for any other key.
     pub(in crate::backend) fn lock_of(done: &str) -> Option<&str> {
         let beside = done.strip_suffix("\u{1}done")?;
         let lock = match beside.strip_suffix('\u{1}') {
@@ -99,43 +98,43 @@ impl Keys {
         (Self::at(lock.to_owned()).done() == done).then_some(lock)
     }
 
-    /// The list on which the holder with this id listens.
+    /// Returns the key of the list on which the holder with this id listens.
     pub(in crate::backend) fn ear(&self, id: &str) -> String {
         format!("{}ear:{id}", self.side)
     }
 
-    /// The keys that a renewal looks at, in the order in which it wants them.
+    /// Returns the keys for a renewal, in the order that its script expects.
     pub(in crate::backend) fn renewed(&self) -> Vec<String> {
         vec![self.lock.clone(), self.holders(), self.details(), self.stop()]
     }
 
-    /// The keys that all scripts look at first, in the order in which they want them.
+    /// Returns the first keys of most of the lock's scripts, in the order that they expect.
     fn held(&self) -> [String; 4] {
         [self.lock.clone(), self.holders(), self.details(), self.fence()]
     }
 
-    /// The keys of the lock on a single server, in the order in which its scripts want them.
+    /// Returns the keys of the lock on a single server, in the order that its scripts expect.
     pub(in crate::backend) fn single(&self) -> Vec<String> {
         self.and_once([&self.held()[..], &[self.queue(), self.alive(), self.modes(), self.who(), self.stop()]].concat())
     }
 
-    /// The keys of the lock on one of several servers, in the order in which its scripts want them.
+    /// Returns the keys of the lock on one of several servers, in the order that its scripts expect.
     pub(in crate::backend) fn voting(&self) -> Vec<String> {
         self.and_once([&self.held()[..], &[self.intent(), self.stop()]].concat())
     }
 
-    /// These keys, and those of the claim's period, where it has any.
+    /// Returns these keys and those of the claim's period, if it has one.
     fn and_once(&self, mut keys: Vec<String>) -> Vec<String> {
         keys.extend(self.once.clone());
         keys
     }
 
-    /// The prefix of the waiters' wake lists, which the waiter's id follows.
+    /// Returns the prefix of the waiters' wake lists; the waiter's id follows it.
     pub(in crate::backend) fn wakes(&self) -> String {
         format!("{}wake:", self.side)
     }
 
-    /// The side key with this name.
+    /// Returns the side key with this name.
     pub(in crate::backend) fn side(&self, name: &str) -> String {
         format!("{}{name}", self.side)
     }
@@ -189,7 +188,7 @@ mod tests {
         });
     }
 
-    /// The part of a key that a cluster hashes.
+    /// Returns the part of a key that a cluster hashes.
     fn tag(key: &str) -> &str {
         match key.split_once('{').and_then(|(_, rest)| rest.split_once('}')) {
             Some((tag, _)) if !tag.is_empty() => tag,

@@ -1,8 +1,8 @@
 /*!
-Latches and barriers on one redis server: one script decides each, and wakes those who wait through their wake lists.
+Latches and barriers on one redis server: one script for each decides, and wakes the waiters through their wake lists.
 
-A latch is a sorted set of names, by when each is forgotten. A barrier is a hash of marks, and a sorted set of when their
-leases end. All keys are side keys, which no user can name, and are gone when nobody uses them any more.
+A latch is a sorted set of names by the times at which they are forgotten. A barrier is a hash of marks, and a sorted
+set of the ends of their leases. All keys are side keys, which no user can name, and expire when no longer used.
 */
 
 use std::time::Duration;
@@ -23,43 +23,43 @@ use crate::clock::{Instant, before};
 const LATCH: &str = script_of!("latch.lua");
 const BARRIER: &str = script_of!("barrier.lua");
 
-/// How often a waiter at a latch looks again although nothing has woken it.
+/// The interval at which a waiter at a latch looks again without having been woken.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long a waiter at a latch is woken after its last look.
+/// The time after its last look during which a waiter at a latch is woken.
 const WOKEN: Duration = Duration::from_secs(30);
-/// How much longer than requested a blocking wait may take before the connection counts as dead.
+/// The extra time that a blocking wait may take before the connection counts as dead.
 const WAKE_SLACK: Duration = Duration::from_secs(2);
-/// How long replicas have to confirm a write.
+/// The time limit for replicas to confirm a write.
 const REPLICATION: Duration = Duration::from_secs(1);
 
-/// What one server says of a latch.
+/// The answer of one server about a latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::backend) struct Told {
-    /// The latch as this server has it.
+    /// The state of the latch on this server.
     pub arrivals: Arrivals,
-    /// The names that have arrived, as digests; empty where they were not asked for.
+    /// The names that have arrived, as digests; empty if none were requested.
     pub digests: Vec<String>,
 }
 
-/// How many characters a digest of a name has.
+/// Number of characters in a digest of a name.
 const DIGEST: usize = 20;
 
-/// What is asked of a latch.
+/// An action at a latch.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::backend) enum Ask<'a> {
-    /// Look, and be woken when it changes for so long, not at all for zero; be told so many names, and so many digests of names.
+    /// Look, and be woken by changes for this time (never if zero); with the maximum number of names and of digests.
     Look(Duration, usize, u32),
-    /// Be woken no more.
+    /// Stop being woken.
     Leave,
-    /// Remember the name for so long.
+    /// Remember the name for this time.
     Arrive(Duration),
-    /// Let it fail for so long.
+    /// Remember the failure for this time.
     Fail(&'a LatchFailure, Duration),
-    /// Forget everything.
+    /// Forget all names and the failure.
     Forget,
 }
 
-/// The request that asks the latch of `meeting`.
+/// Returns the request for this action at the latch of `meeting`.
 pub(in crate::backend) fn latch_request(meeting: &Meeting, ask: Ask<'_>) -> Cmd {
     let keys = Keys::of(&Claim::like(meeting));
     let (what, life, text) = match ask {
@@ -75,7 +75,7 @@ pub(in crate::backend) fn latch_request(meeting: &Meeting, ask: Ask<'_>) -> Cmd 
     script(LATCH, &names, &[what, meeting.id.as_str(), &life, &text, &keys.side("latch-wake:"), &digests, &told])
 }
 
-/// Reads the answer to [`latch_request`]; `None` when it makes no sense.
+/// Reads the answer to [`latch_request`]; `None` if it is malformed.
 pub(in crate::backend) fn latch_answer(answer: &Value) -> Option<Told> {
     let Value::Array(parts) = answer else { return None };
     let [count, failure, digests, names @ ..] = parts.as_slice() else { return None };
@@ -90,7 +90,7 @@ pub(in crate::backend) fn latch_answer(answer: &Value) -> Option<Told> {
     Some(Told { arrivals: Arrivals { count, names: all_names(names)?, failure }, digests })
 }
 
-/// Reads the answer to `barrier.lua`; `None` when it makes no sense.
+/// Reads the answer to `barrier.lua`; `None` if it is malformed.
 fn gathering(answer: &Value) -> Option<Gathering> {
     let Value::Array(parts) = answer else { return None };
     match parts.as_slice() {
@@ -109,17 +109,17 @@ fn all_names(names: &[Value]) -> Option<Vec<String>> {
     names.iter().map(|name| bytes(name).map(|name| String::from_utf8_lossy(name).into_owned())).collect()
 }
 
-/// The way to the server, and who takes part.
+/// A participant of a latch or barrier, with its connection to the server.
 #[derive(Debug)]
 pub(super) struct Visitor {
     connection: Master,
     meeting: Meeting,
-    /// How many replicas must confirm every write.
+    /// Number of replicas that must confirm every write.
     replicas: u32,
 }
 
 impl Visitor {
-    /// One dlock at the server behind `connection`. As many `replicas` must confirm what it writes.
+    /// Returns a participant at the server behind `connection`. This many `replicas` must confirm each of its writes.
     pub(super) fn new(connection: Master, meeting: Meeting, replicas: u32) -> Self {
         Self { connection, meeting, replicas }
     }
@@ -129,7 +129,7 @@ impl Visitor {
         read(&answer).ok_or_else(|| self.connection.malformed())
     }
 
-    /// Waits until enough replicas have confirmed what this connection wrote last.
+    /// Waits until enough replicas have confirmed the last write of this connection.
     async fn replicate(&mut self) -> Result<(), Error> {
         if self.replicas == 0 {
             return Ok(());
@@ -143,7 +143,7 @@ impl Visitor {
         }
     }
 
-    /// Waits for a message in our wake list below `prefix`, for as long as `wait` at most.
+    /// Waits for a message in our wake list below `prefix`, for `wait` at most.
     async fn woken(&mut self, prefix: &str, wait: Duration) -> Result<(), Error> {
         let keys = Keys::of(&Claim::like(&self.meeting));
         let list = format!("{}{}", keys.side(prefix), self.meeting.id.as_str());
@@ -185,7 +185,7 @@ impl Latch for RedisLatch {
         self.write(Ask::Forget).await
     }
 
-    /// Who wants more names than those who wait only looks, and is not woken.
+    /// Only looks if more than [`TOLD`] names are requested, and does not register to be woken.
     async fn look(&mut self, told: usize) -> Result<Arrivals, Error> {
         if told > TOLD {
             let command = latch_request(&self.0.meeting, Ask::Look(Duration::ZERO, told, 0));
@@ -204,7 +204,7 @@ impl Latch for RedisLatch {
     async fn close(&mut self) {
         let command = latch_request(&self.0.meeting, Ask::Leave);
         if self.0.connection.connect_in_order().await.is_ok() {
-            // What is left of it goes by itself.
+            // If this fails, the rest expires by itself.
             let _ = self.0.connection.ask(&command, Outstanding::Blocker).await;
         }
     }
@@ -218,7 +218,7 @@ pub(super) struct RedisBarrier {
 }
 
 impl RedisBarrier {
-    /// A party that waits for so many `parties`.
+    /// Returns a party at a barrier for this many `parties`.
     pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
         Self { visitor, parties }
     }
@@ -231,7 +231,7 @@ impl RedisBarrier {
         script(BARRIER, &[marks, ends], &[what, meeting.id.as_str(), &meeting.name, &lease, &parties, &wakes])
     }
 
-    /// Asks for what must come after everything that was asked before.
+    /// Sends a request that must be executed after all earlier ones.
     async fn last(&mut self, what: &str) -> Result<Gathering, Error> {
         self.visitor.connection.connect_in_order().await?;
         let command = self.request(what);
@@ -250,7 +250,7 @@ impl Barrier for RedisBarrier {
         let command = self.request("arrive");
         let arrived = self.visitor.ask(&command, gathering).await?;
         let Gathering::Waiting(_) = arrived else { return Ok(arrived) };
-        // Only from now on we count. See the script.
+        // An arrival counts only from the next look on: see the script.
         let gathering = self.look().await?;
         self.visitor.replicate().await?;
         Ok(gathering)
@@ -270,7 +270,7 @@ impl Barrier for RedisBarrier {
     }
 
     async fn close(&mut self) {
-        // What is left of it goes when its lease ends.
+        // If this fails, the mark expires with its lease.
         let _ = self.last("close").await;
     }
 }
@@ -323,7 +323,7 @@ mod tests {
         for script in [LATCH, BARRIER] {
             assert_eq!(lacking(SINGLE, script), Vec::<String>::new());
         }
-        // Nobody is woken there.
+        // Servers that vote wake nobody.
         assert_eq!(lacking(MAJORITY, LATCH), ["exists", "lpush"]);
     }
 

@@ -1,13 +1,13 @@
 /*!
-Locks on one redis server: a plain string with an expiry at the lock's key, created only if there is none and deleted
-only by its owner, as all clients that follow the documented pattern do it.
+Locks on one redis server: a plain string with an expiry at the lock's key, created only if the key does not exist and
+deleted only by its owner, as in all clients that follow the documented pattern.
 
-A lock that several hold together (shared, or slots) has a string at its key too, as long as one of them holds it.
+A lock with several holders (shared, or slots) has a string at its key too, as long as there is a holder.
 
-Side keys, which no user can name, hold these holders, the queue of waiters (first come, first served), the fencing
-counter, and the last period in which a command has succeeded (`--once-per`). Whoever releases, enters or leaves wakes
-the head of the queue through its wake list if it may enter then; only the head polls, for foreign holders, which
-announce nothing, and for expiry. The scripts are in the `.lua` files; each may be repeated without harm.
+Side keys, which no user can name, store these holders, the queue of waiters (first come, first served), the fencing
+counter, and the last period in which a command has succeeded (`--once-per`). A client that enters, leaves or releases
+wakes the head of the queue through its wake list if the head may enter then. Only the head polls, for expiry and for
+foreign holders, which announce nothing. The scripts are in the `.lua` files; each may be repeated without harm.
 
 The rights that a user needs are in [`rights`].
 */
@@ -62,7 +62,7 @@ use crate::holder::ask::Ask;
 use crate::key::Namespace;
 
 const ATTEMPT: &str = script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "attempt.lua");
-/// An attempt of a claim with a period. Other claims are not to pay for the longer text, which servers hash for each
+/// An attempt of a claim with a period. Other claims avoid the cost of this longer text, which servers hash for each
 /// request.
 const ATTEMPT_ONCE: &str =
     script_of!("value.lua" "group.lua" "counter.lua" "entering.lua" "queue.lua" "once.lua" "attempt.lua");
@@ -70,21 +70,21 @@ const RENEW: &str = script_of!("value.lua" "group.lua" "renew.lua");
 const RELEASE: &str = script_of!("value.lua" "group.lua" "queue.lua" "release.lua");
 const RELEASE_ONCE: &str = script_of!("value.lua" "group.lua" "queue.lua" "once.lua" "release.lua");
 
-/// The longest time that a dead waiter stays in the queue, however long the leases are.
+/// The maximum time that a dead waiter stays in the queue, however long the leases are.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the head of the queue polls while a foreign holder, which announces nothing, has the lock.
+/// The interval at which the head of the queue polls while a foreign holder, which announces nothing, has the lock.
 const FOREIGN_POLL: Duration = Duration::from_millis(100);
-/// How long after a key's expiry the head looks again, so that the key is certainly gone.
+/// The time from a key's expiry to the head's next look, so that the key is certainly gone.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// The least time between two looks at a lock, whatever the server says.
+/// The minimum time between two looks at a lock, whatever the server answers.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// How much longer than requested a blocking wait may take before the connection counts as dead.
+/// The extra time that a blocking wait may take before the connection counts as dead.
 const WAKE_SLACK: Duration = Duration::from_secs(2);
-/// The longest time that replicas have to confirm a write.
+/// The maximum time for replicas to confirm a write.
 const MAX_REPLICATION: Duration = Duration::from_secs(1);
 
-/// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter
-/// that died delays the others by at most two thirds of a ttl.
+/// Returns the time that a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this
+/// time, a dead waiter delays the others by at most two thirds of a ttl.
 fn heartbeat_ttl(ttl: Duration) -> Duration {
     MAX_TIMEOUT.min(ttl / 2)
 }
@@ -93,11 +93,11 @@ fn heartbeat_ttl(ttl: Duration) -> Duration {
 #[derive(Debug)]
 pub(crate) struct RedisService {
     place: Place,
-    /// How many replicas must confirm every grant and renewal.
+    /// Number of replicas that must confirm every grant and renewal.
     replicas: u32,
 }
 
-/// Which server keeps the locks.
+/// The server that keeps the locks.
 #[derive(Debug)]
 enum Place {
     /// The server that the URL names.
@@ -106,7 +106,7 @@ enum Place {
     Master {
         /// The sentinels.
         location: Location,
-        /// What the master is called there.
+        /// The name under which they know the master.
         name: String,
         /// The number of the database at the master.
         database: u32,
@@ -119,28 +119,28 @@ enum Place {
 struct RedisContender {
     claim: Claim,
     connection: Master,
-    /// How many replicas must confirm every grant and renewal.
+    /// Number of replicas that must confirm every grant and renewal.
     replicas: u32,
-    /// Whether the server has been asked for settings that make locks unsafe.
+    /// `true` once the server has been asked for settings that make locks unsafe.
     inspected: bool,
     concerns: Vec<String>,
-    /// The longest time that the next [`Contender::changed`] waits.
+    /// The maximum time that the next [`Contender::changed`] waits.
     look_again: Duration,
-    /// When the last attempt was sent.
+    /// The time at which the last attempt was sent.
     looked: Instant,
-    /// What listens for those who intervene, from the first renewal on.
+    /// The listener for break requests, from the first renewal on.
     ear: Option<Ear>,
 }
 
 impl RedisService {
-    /// The locks of `server`; not connected yet. As many `replicas` must confirm every grant and renewal.
+    /// Returns the locks of `server`; not connected yet. This many `replicas` must confirm every grant and renewal.
     #[must_use]
     pub(super) fn new(server: Server, replicas: u32) -> Self {
         Self { place: Place::Server(server), replicas }
     }
 
-    /// The locks of the master that the sentinels at `location` call `name`; not connected yet. As many `replicas` must
-    /// confirm every grant and renewal.
+    /// Returns the locks of the master that the sentinels at `location` call `name`; not connected yet. This many
+    /// `replicas` must confirm every grant and renewal.
     #[must_use]
     pub(super) fn with_sentinels(
         location: Location,
@@ -152,13 +152,13 @@ impl RedisService {
         Self { place: Place::Master { location, name, database, tls }, replicas }
     }
 
-    /// The way to the server for the lock of `claim`, or what else has its names; not connected yet.
+    /// Returns the connection for the lock of `claim`, or for a latch or barrier of its name; not made yet.
     fn master(&self, claim: &Claim) -> Master {
         let rights = Rights::for_locks(claim, rights::SINGLE);
         self.with(if self.replicas == 0 { rights } else { rights.and("+wait") })
     }
 
-    /// The way to the server for a user who needs these rights there; not connected yet.
+    /// Returns the connection for a user who needs these rights at the server; not made yet.
     fn with(&self, rights: Rights) -> Master {
         match &self.place {
             Place::Server(server) => Master::named(server.clone().needing(rights)),
@@ -168,7 +168,7 @@ impl RedisService {
         }
     }
 
-    /// One dlock at a latch or a barrier; not connected yet.
+    /// Returns a participant of a latch or barrier; not connected yet.
     fn visitor(&self, meeting: Meeting) -> Visitor {
         Visitor::new(self.master(&Claim::like(&meeting)), meeting, self.replicas)
     }
@@ -212,7 +212,7 @@ impl Service for RedisService {
 }
 
 impl RedisContender {
-    /// Waits until enough replicas have confirmed what this connection wrote last, but no longer than `timeout`.
+    /// Waits until enough replicas have confirmed the last write of this connection, but no longer than `timeout`.
     async fn replicate(&mut self, timeout: Duration) -> Result<(), Error> {
         if self.replicas == 0 {
             return Ok(());
@@ -227,7 +227,7 @@ impl RedisContender {
         }
     }
 
-    /// Makes the key last for the minimum hold, before the lock is used.
+    /// Extends the key to the minimum hold, before the lock is used.
     async fn hold_on(&mut self) -> Result<Lease, Error> {
         match self.renew().await? {
             Renewal::Extended(lease) | Renewal::Asked(lease, _) => Ok(lease),
@@ -235,7 +235,7 @@ impl RedisContender {
         }
     }
 
-    /// Turns what is in the way into what waiters are told, and decides when to look again.
+    /// Converts the obstacle to the report for waiters, and decides when to look again.
     fn busy(&mut self, obstacle: Obstacle) -> Busy {
         let Obstacle { holder, beside, pttl, position, now } = obstacle;
         let holder = match holder {
@@ -260,7 +260,7 @@ impl RedisContender {
     }
 }
 
-/// The request of an attempt.
+/// Returns the request for an attempt.
 fn attempting(claim: &Claim, queue: Queue) -> ::redis::Cmd {
     let keys = Keys::of(claim);
     let (ttl, heartbeat_ttl, hold) = (millis(claim.ttl), millis(heartbeat_ttl(claim.ttl)), millis(claim.min_hold));
@@ -274,13 +274,13 @@ fn attempting(claim: &Claim, queue: Queue) -> ::redis::Cmd {
     script(text, &keys.single(), &arguments)
 }
 
-/// The request of a renewal.
+/// Returns the request for a renewal.
 fn renewing(claim: &Claim) -> ::redis::Cmd {
-    // At most ten words: a server that wants a password first closes the connection on longer requests, without a word.
+    // At most ten words: a server that requires a password closes the connection on longer requests, without an answer.
     script(RENEW, &Keys::of(claim).renewed(), &[&claim.prefix(), &millis(claim.ttl), &claim.mode.name()])
 }
 
-/// The request of a release.
+/// Returns the request for a release.
 fn releasing(claim: &Claim, used: Used) -> ::redis::Cmd {
     let keys = Keys::of(claim);
     let (prefix, wakes, mode) = (claim.prefix(), keys.wakes(), claim.mode.name());

@@ -1,5 +1,5 @@
-//! The scripts of a single server against [the model of the rule](crate::backend::conformance::rule): all that a few contenders can
-//! come to, the shortest ways first. Servers are [fakes](super::fake), so that a wrong word in a script fails a unit test.
+//! Checks the scripts of a single server, a [fake](super::fake), against [the model of the
+//! rule](crate::backend::conformance::rule) in the states that a few contenders can reach, the shortest paths first.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -45,7 +45,7 @@ pub(super) fn wishes(claims: &[Claim]) -> Vec<Wish> {
 
 struct World {
     fake: Fake,
-    /// Each request, made once.
+    /// The request for each step, prepared once.
     requests: HashMap<Step, Prepared>,
     claims: Vec<Claim>,
     wishes: Vec<Wish>,
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Asks the server.
+    /// Sends the request for a step to the server.
     fn ask(&mut self, step: Step, request: impl Fn(&[Claim]) -> ::redis::Cmd) -> Result<::redis::Value, String> {
         let Self { fake, requests, claims, .. } = self;
         let request = requests.entry(step).or_insert_with(|| fake.prepare(&request(claims)));
@@ -127,7 +127,7 @@ impl World {
         })
     }
 
-    /// Carries out a step, and checks all that can be said of it.
+    /// Carries out a step, and checks its result, the data of the server and the wake-up that it causes.
     fn step(&mut self, rule: &mut Rule, step: Step) -> Result<(), String> {
         let seen = self.carry_out(step)?;
         let now = self.fake.store().now();
@@ -135,7 +135,7 @@ impl World {
         let could = rule.could_enter(&self.wishes, now);
         rule.step(&self.wishes, step, &seen, now)?;
         self.compare(rule, now)?;
-        // Whoever can enter since this step is woken, unless it took the step itself.
+        // A waiter that can enter since this step must be woken, unless it took the step itself.
         if let Some(head) = rule.could_enter(&self.wishes, now)
             && could != Some(head)
             && !matches!(step, Step::Pass(_) | Step::Delete)
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// What the server keeps is what the rule says, and no more.
+    /// Checks that the server keeps exactly what the rule demands.
     fn compare(&self, rule: &Rule, now: u64) -> Result<(), String> {
         let store = self.fake.store();
         let endless: Vec<_> = store.keys.iter().filter(|(_, (_, ends))| ends.is_none()).map(|(key, _)| key).collect();
@@ -196,7 +196,7 @@ impl World {
         self.compare_line(rule, now)
     }
 
-    /// The holders that this text names at the lock's key, which ends at `ends`, and when each of them ends.
+    /// Returns the holders named by this text at the lock's key, which expires at `ends`, and the end of each hold.
     fn holders_in(&self, text: &str, ends: u64, now: u64) -> Result<BTreeMap<usize, u64>, String> {
         if !text.starts_with('{') {
             return Ok(BTreeMap::from([(FOREIGN, ends)]));
@@ -218,7 +218,7 @@ impl World {
         Ok(live.map(|(id, score)| (who_of(&id), score.cast_unsigned())).collect())
     }
 
-    /// The server has the waiters of the rule, and keeps nothing of anybody else.
+    /// Checks that the server has the waiters of the rule, and keeps nothing about anyone else.
     fn compare_line(&self, rule: &Rule, now: u64) -> Result<(), String> {
         let alive = self.hash_at(&self.keys.alive());
         let ends = |id| alive.get(id).map_or(0, |ends| String::from_utf8_lossy(ends).parse().expect("ms"));
@@ -249,7 +249,7 @@ impl World {
         Ok(())
     }
 
-    /// What decides about all that can follow: no time but the one that is left, no token, and only the order of tickets.
+    /// Hashes the part of the state that decides what can follow: remaining times, the order of tickets, and no tokens.
     fn essence(&self) -> u128 {
         let store = self.fake.store();
         let (mut one, mut two) = (DefaultHasher::new(), DefaultHasher::new());
@@ -294,7 +294,7 @@ fn who_of(id: &[u8]) -> usize {
     usize::from_str_radix(std::str::from_utf8(id).expect("an id"), 16).expect("an id")
 }
 
-/// A text without its token and the times that are over.
+/// Returns a text without its token and its begin, and with the remaining time of its minimum hold.
 fn timeless(text: &[u8], now: u64) -> Vec<u8> {
     let text = String::from_utf8_lossy(text).into_owned();
     let mut out = String::new();
@@ -310,11 +310,11 @@ fn timeless(text: &[u8], now: u64) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// What a search may do.
+/// The parameters of a search.
 #[derive(Clone, Copy)]
 struct Search<'a> {
     broken: Option<(&'static str, &'static str)>,
-    /// How many states it looks at.
+    /// Number of states after which the search ends.
     most: usize,
     modes: &'a [Mode],
     ttl: u64,
@@ -340,14 +340,14 @@ impl Search<'_> {
         steps
     }
 
-    /// Goes through all that can happen, the shortest ways first. Returns how many states and steps those are.
+    /// Visits the states that can be reached, the shortest paths first. Returns the numbers of states and of requests.
     fn run(&self) -> Result<(usize, u64), String> {
         let mut world = World::new(self.modes, self.ttl, self.min_hold);
         world.fake.broken = self.broken;
         let steps = self.steps();
 
         let mut seen = HashSet::from([world.essence()]);
-        // Each state with the one that it came from.
+        // Each state's predecessor, and the step from there.
         let mut ways: Vec<(usize, Step)> = vec![(0, Step::Delete)];
         let mut open = VecDeque::from([(0, world.fake.store().clone(), Rule::default())]);
         while let Some((number, store, rule)) = open.pop_front() {
@@ -382,10 +382,10 @@ fn slots(slots: u32) -> Mode {
     Mode::Slots(NonZeroU32::new(slots).expect("a slot"))
 }
 
-/// How many states each search looks at, unless there are fewer: `SEARCH_STATES=100000` comes to the end of all of them.
+/// Number of states that each search visits, unless there are fewer: `SEARCH_STATES=100000` completes all searches.
 const STATES: u64 = 500;
 
-#[allow(clippy::print_stdout)] // How much was searched is for those who run it.
+#[allow(clippy::print_stdout)] // The extent of the search is for whoever runs it.
 fn search_all(all: &[&[Mode]], min_hold: u64, others: &[Step], passes: bool) {
     let most = usize::try_from(wish("SEARCH_STATES").unwrap_or(STATES)).expect("a number of states");
     for modes in all {

@@ -1,9 +1,9 @@
 /*!
-Names with several addresses. They may all belong to one server, to a master and its replicas, or to independent
-servers. In the last case each client would lock on the server that it happens to reach, and none would exclude another.
+Names with several addresses. These may all belong to one server, to a master and its replicas, or to independent
+servers. In the last case, each client would lock on the server that it happens to reach, without excluding others.
 
-The check runs before the first attempt, when a name has several addresses. It waits only for addresses that answer
-about as fast as the one in use: an address that leads nowhere must not delay anybody.
+The check runs on a new connection, if the name has several addresses and the last check was not of the same address. It
+waits only for addresses that answer about as fast as the one in use: a dead address must not delay anyone.
 */
 
 use std::net::SocketAddr;
@@ -18,24 +18,24 @@ use crate::backend::redis::connection::{Connection, Outstanding};
 use crate::backend::redis::errors;
 use crate::clock::{Instant, before};
 
-/// How long connecting to another address may take: a multiple of the time that our own connection took, but at least
-/// the second value.
+/// The time limit for the other addresses: a multiple of the time that our own connection took, but at least the second
+/// value.
 const TIMES: u32 = 4;
 const AT_LEAST: Duration = Duration::from_millis(10);
 /// The replication id of a server that had no earlier master.
 const NO_MASTER: &str = "0000000000000000000000000000000000000000";
 
-/// What tells one server from another.
+/// The ids that distinguish a server from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Identity {
-    /// The id of the process, new with each start.
+    /// The id of the process, new at each start.
     run: String,
-    /// The ids of the data, which a master and its replicas share: now and before the last failover.
+    /// The ids of the data, which a master and its replicas share: the present one, and that before the last failover.
     data: Vec<String>,
 }
 
 impl Identity {
-    /// Reads the answers to [`questions`]; `None` where the server does not say.
+    /// Reads the answers to [`questions`]; `None` if they have no ids.
     fn read(server: &Value, replication: &Value) -> Option<Self> {
         let field = |text: &str, name: &str| {
             text.lines()
@@ -49,7 +49,7 @@ impl Identity {
         Some(Self { run: field(server, "run_id")?, data })
     }
 
-    /// Whether both are the same server or have the same data.
+    /// Returns `true` if both are the same server or have the same data.
     fn is_related(&self, other: &Self) -> bool {
         self.run == other.run || self.data.iter().any(|id| other.data.contains(id))
     }
@@ -69,7 +69,7 @@ async fn identity(connection: &mut Connection) -> Option<Identity> {
     Identity::read(&server, replication.first()?)
 }
 
-/// The server behind a name, as it was seen first.
+/// The server behind a name, as the last check found it.
 #[derive(Debug, Default)]
 pub(super) struct Namesakes {
     home: Option<SocketAddr>,
@@ -77,9 +77,9 @@ pub(super) struct Namesakes {
 }
 
 impl Namesakes {
-    /// Checks where a new `connection` leads, which took the time `took` to make. Fails for good if another address of
-    /// the same name leads to an independent server, and temporarily if the connection leads to another server than
-    /// before. Addresses that do not answer in time are ignored. Takes as long as this server takes to answer.
+    /// Checks where a new `connection`, made in the time `took`, leads. Fails permanently if another address of the
+    /// same name leads to an independent server, and temporarily if the connection leads to another server than before.
+    /// Ignores addresses that do not answer in time. Waits for this server's answer without a limit.
     pub(super) async fn look(&mut self, connection: &mut Connection, took: Duration) -> Result<(), Error> {
         let ways = connection.ways();
         if ways.others.is_empty() || self.home.is_some() && self.home == ways.taken {

@@ -1,5 +1,5 @@
 /*!
-Finding out whether one redis server, or the master that sentinels name, keeps its promises.
+Checks whether one redis server, or the master that sentinels name, keeps its promises.
 */
 
 use ::redis::{Cmd, Value};
@@ -21,16 +21,16 @@ use crate::key::{Key, Namespace};
 /// The sentinels through which the server is found.
 #[derive(Debug)]
 pub(super) struct Watchers {
-    /// Where they are.
+    /// Their addresses.
     location: Location,
-    /// What they call the master.
+    /// The name under which they know the master.
     name: String,
-    /// How to speak TLS.
+    /// The TLS settings; `None` if TLS is not used.
     tls: Option<Tls>,
 }
 
 impl Watchers {
-    /// Those at `location`, for the master that they call `name`.
+    /// Returns the sentinels at `location`, which know the master as `name`.
     pub(super) fn new(location: &Location, name: &str, tls: Option<&Tls>) -> Self {
         Self { location: location.clone(), name: name.to_owned(), tls: tls.cloned() }
     }
@@ -39,7 +39,7 @@ impl Watchers {
 /// The probes of one server.
 #[derive(Debug)]
 pub(super) struct RedisProbes {
-    /// The way to the server.
+    /// The connection to the server.
     way: Master,
     /// The sentinels, if there are any.
     watchers: Option<Watchers>,
@@ -48,12 +48,12 @@ pub(super) struct RedisProbes {
 }
 
 impl RedisProbes {
-    /// What a user needs for locks and for all probes, which a message names where something is lacking.
+    /// Returns the rights that a user needs for locks and for all probes, for error messages.
     pub(super) fn rights(namespace: &Namespace) -> Rights {
         Rights::for_all_locks(namespace, SINGLE).and(CHECK)
     }
 
-    /// Asks by this way, which is not connected yet.
+    /// Returns probes that use this connection, which is not made yet.
     pub(super) fn by(way: Master, watchers: Option<Watchers>, replicas: u32, namespace: Namespace) -> Self {
         Self { way, watchers, demand: Demand { replicas, ..Demand::default() }, namespace }
     }
@@ -68,7 +68,7 @@ impl RedisProbes {
         drop(wire);
         let login = async {
             self.way.connect().await?;
-            // An answer that every user gets: without a password nothing has been said yet.
+            // A request that every user may make: a login without a password has sent nothing yet.
             let (_, users) = self.way.ask_master(&request(&["TIME"]), &[users()]).await?;
             Ok(identity(&server, users.first()))
         };
@@ -102,12 +102,12 @@ impl RedisProbes {
     }
 }
 
-/// Asks for the users that the server knows. Who gives no name is somebody who may ask that.
+/// Returns the request for the users that the server knows.
 pub(in crate::backend) fn users() -> Cmd {
     request(&["ACL", "USERS"])
 }
 
-/// Who we are at this server, which knows these `users` as far as it told.
+/// Returns the finding on our identity at this server; `users` is its answer to [`users()`], if there is one.
 pub(in crate::backend) fn identity(server: &Server, users: Option<&Value>) -> Finding {
     let login = server.login();
     let known = if let Some(Value::Array(users)) = users { users.len() } else { 0 };
@@ -160,22 +160,22 @@ impl Probes for RedisProbes {
     }
 }
 
-/// The commands without which something is slower or refused, and what that is.
+/// The optional commands, and the effect of lacking the right to each.
 const OPTIONAL: [(&str, &str); 2] = [
     ("+scan", "dlock list is refused"),
     ("+blpop", "a run that has to wait is refused, and a holder learns of a break at its next renewal"),
 ];
 
-/// Requests of these commands that change nothing.
+/// Returns requests that use these commands and change nothing.
 fn optional(namespace: &Namespace) -> [Cmd; 2] {
     let list = Keys::at(format!("{}check", namespace.prefix(':'))).ear("check");
     [request(&["SCAN", "0", "COUNT", "1"]), request(&["BLPOP", &list, "0.001"])]
 }
 
-/// What the user may not do, by the answers to [`optional`].
+/// Returns a warning for each of these commands that was refused, by the answers to [`optional`].
 fn lacking(answers: &[Value], user: &str) -> Vec<Finding> {
     let is_refused = |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "NOPERM");
-    // A right to keys is missed by the lock itself, which says so.
+    // A missing right to keys is reported when a lock is tried.
     let is_of_keys = |answer: &Value| matches!(answer, Value::ServerError(error) if error.details().is_some_and(|said| said.contains("keys")));
     let lacking = OPTIONAL.iter().zip(answers).filter(|(_, answer)| is_refused(answer) && !is_of_keys(answer));
     let warn = |((right, without), _): (&(&str, &str), &Value)| {
@@ -188,19 +188,19 @@ fn lacking(answers: &[Value], user: &str) -> Vec<Finding> {
     lacking.map(warn).collect()
 }
 
-/// Deletes the counter of a lock that nobody will ask for again.
+/// Returns the request to delete the counter of a lock that will not be used again.
 pub(in crate::backend) fn forget(namespace: &Namespace, key: &Key) -> Cmd {
     request(&["DEL", &Keys::at(namespace.join(':', key)).fence()])
 }
 
-/// What a server is worth that said this when it was `here` by this host's clock.
+/// Returns the findings on a server that reported these facts at the time `here` by this host's clock.
 fn told(facts: &Facts, here: u64, demand: Demand) -> Vec<Finding> {
     let mut findings = facts.findings(demand);
     findings.extend(facts.now.map(|now| probing::clock(now, here)));
     findings
 }
 
-/// Asks one server on its own connection what it is worth.
+/// Asks one server on its own connection for its facts, and returns them with the findings.
 pub(in crate::backend) async fn ask(
     connection: &mut Connection,
     demand: Demand,

@@ -1,6 +1,6 @@
 /*!
-What is asked of a redis server about one lock, and what the answers mean, apart from the asking: several servers are asked
-the same.
+The requests to a redis server about one lock, and the meaning of the answers. Sending them is left to the callers, as
+several servers may get the same requests.
 */
 
 use ::redis::{Cmd, Value};
@@ -13,12 +13,12 @@ use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 use crate::printable::MAX_SHOWN;
 
-/// How many of those who hold a lock together are named in a list.
+/// Maximum number of co-holders that are named in a list.
 const FEW: usize = 64;
-/// What of how many holders or waiters one request asks, each of whom may publish [`MAX_SHOWN`] bytes.
+/// Number of holders or waiters that one request is about; each may publish [`MAX_SHOWN`] bytes.
 const TOGETHER: usize = 100;
 
-/// A request of these words.
+/// Returns the request with these words.
 pub(in crate::backend) fn request(words: &[&str]) -> Cmd {
     let mut command = Cmd::new();
     for word in words {
@@ -27,8 +27,8 @@ pub(in crate::backend) fn request(words: &[&str]) -> Cmd {
     command
 }
 
-/// What is asked about one lock; [`Raw::read`] reads the answers. Its waiters, and more than a [`FEW`] of its holders, are named
-/// only if that is `whole`.
+/// Returns the requests about one lock; [`Raw::read`] reads the answers. Waiters, and more than [`FEW`] holders, are
+/// named only if `whole` is set.
 pub(super) fn questions(keys: &Keys, whole: bool) -> Vec<Cmd> {
     let (last_shown, last, few) = ((MAX_SHOWN - 1).to_string(), (MOST - 1).to_string(), (FEW - 1).to_string());
     let (lock, queue, holders) = (keys.lock.as_str(), keys.queue(), keys.holders());
@@ -45,7 +45,7 @@ pub(super) fn questions(keys: &Keys, whole: bool) -> Vec<Cmd> {
     ]
 }
 
-/// The answers to [`questions`], as far as they say anything: a key of another type is an error in its place.
+/// The answers to [`questions`], as far as they are usable: a key of another type has an error as its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::backend) struct Raw {
     /// The server's time in milliseconds since 1970.
@@ -56,32 +56,32 @@ pub(in crate::backend) struct Raw {
     queued: u64,
     queue: Vec<String>,
     holding: u64,
-    /// The id of the dlock whose text the lock's key has.
+    /// The id of the dlock whose text is at the lock's key.
     alone: Option<String>,
-    /// The ids of those who hold it together, and when their holds end.
+    /// The ids of the co-holders, and the ends of their holds in milliseconds since 1970.
     holders: Vec<(String, u64)>,
     /// The fencing counter.
     pub fence: Option<u64>,
-    /// What those say of themselves.
+    /// The texts that these publish.
     details: Vec<Option<Vec<u8>>>,
-    /// The requests to stop that were made to them, or to the one who holds it alone.
+    /// The requests to stop that were made to them, or to the only holder.
     asked: Vec<Option<Vec<u8>>>,
-    /// What is known of the waiters.
+    /// The details of the waiters.
     waiters: Vec<Waiter>,
 }
 
-/// What the side keys say of a waiter.
+/// The details of a waiter, from the side keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Waiter {
-    /// Until when it stays in the queue, in milliseconds since 1970.
+    /// The time until which it stays in the queue, in milliseconds since 1970.
     alive: Option<u64>,
-    /// How it wants the lock, by its mode's name.
+    /// The name of the mode in which it wants the lock; exclusive if missing.
     mode: Option<String>,
-    /// What it publishes.
+    /// The text that it publishes.
     text: Option<Vec<u8>>,
 }
 
-/// The texts in a list; none for what is not a text.
+/// Returns the texts in a list, with `None` for each other value.
 pub(super) fn texts(value: &Value) -> Vec<Option<&str>> {
     match value {
         Value::Array(values) => values.iter().map(text_of).collect(),
@@ -94,7 +94,7 @@ fn count(value: &Value) -> u64 {
 }
 
 impl Raw {
-    /// Reads the answers to [`questions`]; none where they make no sense.
+    /// Reads the answers to [`questions`]; `None` if they are malformed.
     pub(super) fn read(answers: &[Value]) -> Option<Self> {
         let [time, kind, value, pttl, queued, queue, holding, holders, fence] = answers else { return None };
         let [Some(seconds), Some(micros)] = texts(time)[..] else { return None };
@@ -124,7 +124,7 @@ impl Raw {
         })
     }
 
-    /// What is still to be asked about those who hold the lock together and about the waiters, one request after the other.
+    /// Returns the requests for the details of the holders and waiters, to be sent one after another.
     pub(super) fn further(&self, keys: &Keys) -> Vec<Cmd> {
         let of = |key: &str, ids: &[&String]| {
             let mut command = request(&["HMGET", key]);
@@ -143,7 +143,7 @@ impl Raw {
         commands
     }
 
-    /// The ids of those who may hold it.
+    /// Returns the ids of the possible holders.
     fn holding(&self) -> Vec<&String> {
         if self.holders.is_empty() {
             self.alone.iter().collect()
@@ -152,14 +152,14 @@ impl Raw {
         }
     }
 
-    /// The request to stop that was made to `party`, which is number `at` of those who may hold the lock.
+    /// Returns `party`, number `at` of the possible holders, with the request to stop that was made to it.
     fn asked(&self, at: usize, party: Party) -> Party {
         let request = self.asked.get(at).and_then(Option::as_ref);
         let asked = request.and_then(|request| Ask::read(request, party.who.id()?));
         Party { asked, ..party }
     }
 
-    /// Takes note of the answers to [`Self::further`].
+    /// Adds the answers to [`Self::further`].
     pub(super) fn learn(&mut self, answers: &[Value]) {
         let list = |value: Option<&Value>| match value {
             Some(Value::Array(values)) => values.iter().map(|value| bytes(value).map(<[u8]>::to_vec)).collect(),
@@ -183,7 +183,7 @@ impl Raw {
         self.waiters = waiters.chunks(3).flat_map(some).collect();
     }
 
-    /// What all that means for the lock at this place.
+    /// Returns the lock at this place, as the answers show it.
     pub(in crate::backend) fn seen(&self, spot: Spot) -> Seen {
         let seen = Seen::free(spot, self.now);
         let seen = match self.kind.as_str() {
@@ -199,7 +199,7 @@ impl Raw {
         seen.awaited_by(queue, self.queued.saturating_sub(dead as u64))
     }
 
-    /// This lock with those who hold it, as its string and the holders that share it say.
+    /// Returns this lock with its holders, by the string at its key and the list of co-holders.
     fn held(&self, seen: Seen) -> Seen {
         let who = Holder::read(&self.value);
         let group = match &who {
@@ -223,7 +223,7 @@ impl Raw {
         seen
     }
 
-    /// The waiter with this id; none where it is not alive.
+    /// Returns the waiter with this id; `None` if it is not alive.
     fn waiter(&self, at: usize, id: &str) -> Option<Party> {
         let unknown = Waiter { alive: Some(self.now), ..Waiter::default() };
         let waiter = self.waiters.get(at).unwrap_or(&unknown);
@@ -235,7 +235,7 @@ impl Raw {
     }
 }
 
-/// The dlock with this id, which holds or wants the lock in this mode and publishes this text, if that is known.
+/// Returns the dlock with this id, which holds or wants the lock in this mode and publishes this text, if known.
 fn of_group(id: &str, mode: Mode, text: Option<&[u8]>) -> Party {
     let said = match text.map(Holder::read) {
         Some(Holder::Dlock(said)) if said.id == id => *said,
@@ -260,7 +260,7 @@ mod tests {
         Value::Array(texts.iter().map(|text| bulk(text)).collect())
     }
 
-    /// The answers for a lock with this value and holders, and these waiters.
+    /// Returns the answers for a lock with this value, and these holders and waiters.
     fn raw(value: &str, holders: &[&str], queue: &[&str]) -> Raw {
         let kind = if value.is_empty() { "none" } else { "string" };
         let answers = [
@@ -300,11 +300,11 @@ mod tests {
         // A request is for the owner that it names.
         let asked = |at: usize| seen.holders[at].asked.as_ref().map(|ask| ask.by.as_str());
         assert_eq!((asked(0), asked(1)), (None, Some("x@y")));
-        // A waiter without a heartbeat waits no more.
+        // A waiter whose heartbeat is missing no longer waits.
         assert_eq!((ids(&seen.queue).as_str(), seen.waiting), ("x", 1));
         assert_eq!(seen.queue[0].mode, Some(Mode::Shared));
         assert_eq!(raw("", &["a", "100900"], &[]).seen(Spot::default()).state, State::Free);
-        // Of a group whose side keys are gone, the text still names one.
+        // If the side keys of a group are gone, the text still names one holder.
         assert_eq!(ids(&raw(group, &[], &[]).seen(Spot::default()).holders), "a");
     }
 

@@ -1,36 +1,36 @@
 /*!
-The rights that a user needs at a server, as `ACL SETUSER` takes them: for advice to users who lack some.
+The rights that a user needs at a server, in the syntax of `ACL SETUSER`, for advice to users who lack some.
 */
 
 use crate::backend::Claim;
 use crate::key::Namespace;
 
-/// What dlock asks of a single server.
+/// The commands that locks, latches and barriers use on a single server.
 pub(super) const SINGLE: &str = "+eval +evalsha +blpop +type +getrange +pttl +pexpire +time +zrem +hdel +del +zrange +hget \
                                  +hset +exists +lpush +get +set +zscore +zrevrange +zadd +zrank +zcard \
                                  +zrangebyscore +hvals +hgetall";
-/// What dlock asks of each of several servers.
+/// The commands that locks and latches use on each of several servers.
 pub(in crate::backend) const MAJORITY: &str = "+eval +evalsha +type +getrange +pttl +pexpire +time +del +get +set +zrange +zadd \
                                                +zrem +zscore +zcard +zrangebyscore +hget +hset +hdel +hvals";
-/// What those who only look ask of a server.
+/// The commands that looks use.
 pub(in crate::backend) const LOOK: &str = "+multi +exec +time +type +getrange +get +pttl +zcard +zrange +hmget +scan";
-/// What those who break a lock ask of a server, in addition to looking.
+/// The commands that breaking a lock uses, including those of looks.
 pub(in crate::backend) const STEER: &str = "+multi +exec +time +type +getrange +get +pttl +zcard +zrange +hmget +scan +eval \
                                             +pexpire +set +del +exists +hget +hset +hdel +zadd +zrem +zscore +zrangebyscore \
                                             +lpush";
-/// What dlock asks of a sentinel.
+/// The command that dlock uses on a sentinel.
 pub(super) const SENTINEL: &str = "+sentinel";
 
 /// The rights that a user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::backend) struct Rights {
-    /// The patterns of the keys; empty where there are none.
+    /// The patterns of the keys; empty if there are none.
     patterns: String,
     /// The commands.
     commands: String,
 }
 
-/// A pattern that matches what begins with this text, but for the `*` at its end.
+/// Returns a pattern that matches this text only; with a `*` appended, it matches all that begins with it.
 #[must_use]
 pub(super) fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut pattern, character| {
@@ -43,19 +43,19 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 impl Rights {
-    /// The rights for these commands, which use no keys.
+    /// Returns the rights for these commands, which use no keys.
     #[must_use]
     pub(in crate::backend) fn without_keys(commands: &str) -> Self {
         Self { patterns: String::new(), commands: commands.to_owned() }
     }
 
-    /// The rights for these commands on all locks in the namespace of `claim`.
+    /// Returns the rights for these commands on all locks in the namespace of `claim`.
     #[must_use]
     pub(in crate::backend) fn for_locks(claim: &Claim, commands: &str) -> Self {
         Self::for_all_locks(&claim.namespace, commands)
     }
 
-    /// The rights for these commands on all locks in this namespace.
+    /// Returns the rights for these commands on all locks in this namespace.
     #[must_use]
     pub(in crate::backend) fn for_all_locks(namespace: &Namespace, commands: &str) -> Self {
         let pattern = escaped(&namespace.prefix(':'));
@@ -63,14 +63,14 @@ impl Rights {
         Self { patterns, commands: commands.to_owned() }
     }
 
-    /// These rights and those for further `commands`.
+    /// Returns these rights and those for further `commands`.
     #[must_use]
     pub(in crate::backend) fn and(self, commands: &str) -> Self {
         Self { commands: format!("{} {commands}", self.commands), ..self }
     }
 
-    /// What to grant to `user`, who lacks the right to a key if `keys` says so, and otherwise to a command. Redis
-    /// refuses patterns for a user that may use all keys already.
+    /// Returns the command that grants the rights to `user`, who lacks the right to a key if `keys` is set, and
+    /// otherwise to a command. Redis refuses patterns for a user that may already use all keys.
     #[must_use]
     pub(super) fn advice(&self, user: &str, keys: bool) -> String {
         let Self { patterns, commands } = self;
@@ -82,7 +82,7 @@ impl Rights {
     }
 }
 
-/// The commands of `script` that are not among these `commands`.
+/// Returns the commands of `script` that are not among these `commands`.
 #[cfg(test)]
 pub(in crate::backend) fn lacking(commands: &str, script: &str) -> Vec<String> {
     let called = script.split("call('").skip(1).filter_map(|rest| Some(rest.split_once('\'')?.0.to_lowercase()));

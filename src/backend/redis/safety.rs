@@ -7,15 +7,15 @@ use ::redis::{Cmd, Value};
 use crate::backend::redis::answers::text_of;
 use crate::printable::shown;
 
-/// The commands that ask a server for settings that make locks unsafe; sent once, in the round trip of the first
-/// attempt.
+/// Returns the commands that ask a server for settings that make locks unsafe; sent once, in the round trip of the
+/// first attempt.
 pub(in crate::backend) fn inspection() -> Vec<Cmd> {
     let mut limits = ::redis::cmd("CONFIG");
     limits.arg("GET").arg("maxmemory*");
     vec![limits, ::redis::cmd("ROLE")]
 }
 
-/// The warnings that follow from the answers to [`inspection`]. A server that refuses to answer gets none.
+/// Returns the warnings that follow from the answers to [`inspection`]; none if the server refuses to answer.
 pub(in crate::backend) fn concerns(answers: &[Value]) -> Vec<String> {
     let mut concerns = Vec::new();
     if let Some(Value::Array(fields)) = answers.first() {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ::redis::{Arg, Cmd};
 use sha1::{Digest, Sha1};
 
-/// A script, made of these files and perhaps an end: each may use what those before it define. It is condensed when dlock is
-/// built.
+/// A script of these files and an optional end, each of which may use the definitions of those before. It is condensed
+/// at compile time.
 macro_rules! script_of {
     ($($file:literal)+ $(; $end:literal)?) => {
         $crate::backend::redis::condensed!(concat!($(include_str!($file)),+ $(, $end)?))
@@ -34,8 +34,8 @@ macro_rules! condensed {
 }
 pub(in crate::backend) use condensed;
 
-/// Copies a script without its comments and indentation to `place`, as far as there is room, and returns its length: a server
-/// reads and hashes the whole text of every request.
+/// Copies a script without its comments and indentation to `place`, as far as there is room, and returns its length.
+/// Servers read and hash the whole text of every request.
 pub(in crate::backend) const fn condense(text: &str, place: &mut [u8]) -> usize {
     let text = text.as_bytes();
     let (mut length, mut at, mut begins, mut skips) = (0, 0, true, false);
@@ -44,7 +44,7 @@ pub(in crate::backend) const fn condense(text: &str, place: &mut [u8]) -> usize 
         if begins && !byte.is_ascii_whitespace() {
             begins = false;
             skips = byte == b'-' && at + 1 < text.len() && text[at + 1] == b'-';
-            // The end of the line before.
+            // The end of the previous line.
             if !skips && length > 0 {
                 put(place, &mut length, b'\n');
             }
@@ -66,23 +66,23 @@ const fn put(place: &mut [u8], length: &mut usize, byte: u8) {
     *length += 1;
 }
 
-/// The request to run a condensed script with these keys and arguments.
+/// Returns the request to run a condensed script with these keys and arguments.
 pub(in crate::backend) fn script(text: &str, keys: &[String], arguments: &[&str]) -> Cmd {
     let mut command = ::redis::cmd("EVAL");
     command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
     command
 }
 
-/// The scripts that a server has run for one connection, and so can be asked to run by their digests.
+/// The scripts that a server has run on one connection, and that can therefore be called by their digests.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     texts: Vec<Vec<u8>>,
-    /// The server did not run one by its digest: it has forgotten it, or the user may not ask that.
+    /// `true` if the server refused a call by digest: it has forgotten the script, or the user lacks the right.
     only_texts: bool,
 }
 
 impl Known {
-    /// The request that runs the script of `command` by its digest, if it is known.
+    /// Returns the request that calls the script of `command` by its digest, if the script is known.
     pub(super) fn call(&self, command: &Cmd) -> Option<Cmd> {
         let (text, rest) = parts(command)?;
         if self.only_texts || !self.texts.iter().any(|known| known == text) {
@@ -97,7 +97,7 @@ impl Known {
         Some(call)
     }
 
-    /// The server has run the script of `command`, if it has one.
+    /// Records that the server has run the script of `command`, if it has one.
     pub(super) fn learn(&mut self, command: &Cmd) {
         if let Some((text, _)) = parts(command)
             && !self.only_texts
@@ -106,13 +106,13 @@ impl Known {
         }
     }
 
-    /// The server has refused a call by digest: from now on texts are sent.
+    /// Records that the server has refused a call by digest: from now on, scripts are sent as text.
     pub(super) fn refused(&mut self) {
         *self = Self { texts: Vec::new(), only_texts: true };
     }
 }
 
-/// The text of the script that `command` runs, and the words after it.
+/// Returns the text of the script that `command` runs, and the words after it.
 fn parts(command: &Cmd) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut words = command.args_iter().map(|word| match word {
         Arg::Simple(word) => word,
@@ -122,7 +122,7 @@ fn parts(command: &Cmd) -> Option<(&[u8], Vec<&[u8]>)> {
     Some((words.next()?, words.collect()))
 }
 
-/// In whole milliseconds, as text.
+/// Returns the duration in whole milliseconds, as text.
 pub(in crate::backend) fn millis(duration: Duration) -> String {
     duration.as_millis().to_string()
 }

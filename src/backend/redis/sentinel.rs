@@ -1,9 +1,9 @@
 /*!
-Finds the master through redis' sentinels, and keeps a connection to it.
+Finds the master through redis sentinels, and keeps a connection to it.
 
-The master is the one that a majority of the sentinels in the URL name: one that lies, or that was left behind by a
-failover, decides nothing. A grant or a renewal counts only when the sentinels, asked at the same time, still name the
-server that gave it: a master that was cut off from them goes on answering until it notices.
+The master is the one that a majority of the sentinels in the URL names: a single sentinel that lies, or has missed a
+failover, decides nothing. A grant or a renewal counts only if the sentinels, asked at the same time, still name the
+server that gave it: a master that is cut off from them keeps answering until it notices.
 */
 
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ use crate::clock::Instant;
 pub(super) struct Sentinels {
     /// The name under which they know the master.
     name: String,
-    /// Their addresses, as the URL gives them.
+    /// Their addresses, as given in the URL.
     location: Location,
     database: u32,
     tls: Option<Tls>,
@@ -37,26 +37,26 @@ pub(super) struct Sentinels {
     connections: Vec<Connection>,
 }
 
-/// What one sentinel says of the master.
+/// The statement of one sentinel about the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Statement {
     master: Address,
-    /// The sentinels consider it dead, or a failover is in progress.
+    /// `true` if the sentinels consider it dead, or a failover is in progress.
     leaving: bool,
 }
 
-/// What the answers of the sentinels so far amount to.
+/// The result of the sentinels' answers so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Agreement {
-    /// Enough of them name this master.
+    /// Enough sentinels name this master.
     On(Address),
-    /// It is too early to say.
+    /// Not decided yet.
     Open,
-    /// Too few of them will name the same one.
+    /// Too few sentinels can still name the same one.
     None,
 }
 
-/// Whether `needed` sentinels agree on a master, when these were `named` and this many answers are `pending`.
+/// Decides whether `needed` sentinels agree on a master, if these were `named` and this many answers are `pending`.
 fn agreement(named: &[Address], pending: usize, needed: usize) -> Agreement {
     let votes = |master: &Address| named.iter().filter(|other| *other == master).count();
     match named.iter().max_by_key(|master| votes(master)) {
@@ -66,7 +66,7 @@ fn agreement(named: &[Address], pending: usize, needed: usize) -> Agreement {
     }
 }
 
-/// Whether `master` is an address that means another host to whoever uses it.
+/// Returns `true` if `master` is an address that means a different server on each host.
 fn is_local(master: &Address) -> bool {
     let Address::Tcp(host, _) = master else { return true };
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -76,13 +76,13 @@ fn is_local(master: &Address) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// The sentinel at `address`.
+/// Returns the sentinel at `address`.
 fn watcher(address: &Address, login: &Login, tls: Option<Tls>) -> Server {
     Server::new("sentinel", address, login, 0, tls).needing(Rights::without_keys(SENTINEL))
 }
 
 impl Sentinels {
-    /// The sentinels at `location`, which watch a master called `name`. There, the user needs these `rights`.
+    /// Returns the sentinels at `location`, which watch a master called `name`. There the user needs these `rights`.
     pub(super) fn new(location: Location, name: String, database: u32, tls: Option<Tls>, rights: Rights) -> Self {
         // Many sentinels have no password although their servers require one.
         let connections = location
@@ -93,13 +93,13 @@ impl Sentinels {
         Self { name, location, database, tls, rights, connections }
     }
 
-    /// The server at `address`.
+    /// Returns the server at `address`.
     fn server(&self, address: &Address) -> Server {
         let Location { scheme, login, .. } = &self.location;
         Server::new(scheme, address, login, self.database, self.tls.clone()).needing(self.rights.clone())
     }
 
-    /// The master that a majority of the sentinels name.
+    /// Returns the master that a majority of the sentinels names.
     async fn master(&mut self) -> Result<Address, Error> {
         let all = self.connections.len();
         let needed = all / 2 + 1;
@@ -127,7 +127,7 @@ impl Sentinels {
                 Agreement::Open => {}
             }
             match asking.next().await {
-                // One sentinel has one vote, by however many names it is called.
+                // A sentinel has one vote, under however many names.
                 Some(Ok((Some(peer), _))) if heard.contains(&peer) => errors.push(errors::twin_sentinels(peer)),
                 Some(Ok((peer, master))) => {
                     heard.extend(peer);
@@ -145,7 +145,7 @@ impl Sentinels {
     }
 }
 
-/// The master called `name`, as one sentinel names it, and the address of that sentinel.
+/// Asks one sentinel for the master called `name`. Returns the address of the sentinel, and that of the master.
 async fn ask(connection: &mut Connection, name: &str) -> Result<(Option<SocketAddr>, Address), Error> {
     connection.connect().await?;
     let peer = connection.ways().taken.map(|peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
@@ -164,7 +164,7 @@ async fn ask(connection: &mut Connection, name: &str) -> Result<(Option<SocketAd
     Ok((peer, statement.master))
 }
 
-/// Reads a statement from alternating names and values; `None` when a field is missing or invalid.
+/// Reads a statement from alternating names and values; `None` if a field is missing or invalid.
 fn read(fields: &[Value]) -> Option<Statement> {
     let field = |name: &str| {
         fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
@@ -177,18 +177,18 @@ fn read(fields: &[Value]) -> Option<Statement> {
     Some(Statement { master, leaving })
 }
 
-/// The connection to the server that keeps the locks: the one that was named, or the sentinels' master.
+/// The connection to the server that keeps the locks: the one in the URL, or the sentinels' master.
 #[derive(Debug)]
 pub(super) struct Master {
     connection: Connection,
     address: Option<Address>,
     sentinels: Option<Sentinels>,
-    /// Checks the addresses of the server's name; not for masters, which sentinels name by address.
+    /// The check of the addresses of the server's name; `None` for masters, which sentinels name by address.
     namesakes: Option<Namesakes>,
 }
 
 impl Master {
-    /// A connection to this server; not made yet.
+    /// Returns a connection to this server; not made yet.
     pub(super) fn named(server: Server) -> Self {
         Self {
             connection: Connection::new(server),
@@ -198,19 +198,19 @@ impl Master {
         }
     }
 
-    /// A connection to the master that the sentinels name; not made yet.
+    /// Returns a connection to the master that the sentinels name; not made yet.
     pub(super) fn of(sentinels: Sentinels) -> Self {
         // A placeholder: the sentinels are asked before anything connects.
         let connection = Connection::new(sentinels.server(&sentinels.location.addresses[0]));
         Self { connection, address: None, sentinels: Some(sentinels), namesakes: None }
     }
 
-    /// The server that keeps the locks, as far as it is known.
+    /// Returns the server that keeps the locks, as far as it is known.
     pub(super) fn server(&self) -> &Server {
         self.connection.server()
     }
 
-    /// From now on the user needs these rights there, for error messages.
+    /// Sets the rights that the user needs there from now on, for error messages.
     pub(super) fn need(&mut self, rights: &Rights) {
         if let Some(sentinels) = &mut self.sentinels {
             sentinels.rights = rights.clone();
@@ -218,7 +218,7 @@ impl Master {
         self.connection.need(rights);
     }
 
-    /// Makes sure that there is a connection to the master on which nothing is unanswered.
+    /// Makes sure that there is a connection to the master without an unanswered request.
     pub(super) async fn connect(&mut self) -> Result<(), Error> {
         if self.connection.is_ready() {
             return Ok(());
@@ -255,7 +255,7 @@ impl Master {
         Ok(())
     }
 
-    /// Sends a request that does not depend on who is master, such as a wait or a release.
+    /// Sends a request that does not depend on which server is the master, such as a wait or a release.
     pub(super) async fn ask(&mut self, command: &Cmd, outstanding: Outstanding) -> Result<Value, Error> {
         self.connection.ask(command, outstanding).await
     }
@@ -279,7 +279,7 @@ impl Master {
         self.given_by(master).map(|()| answers)
     }
 
-    /// Fails if an answer was not given by this master, to which the next connection leads then.
+    /// Fails if an answer was not given by this master; the next connection then leads to it.
     fn given_by(&mut self, master: Address) -> Result<(), Error> {
         let Some(sentinels) = self.sentinels.as_ref().filter(|_| self.address.as_ref() != Some(&master)) else {
             return Ok(());
@@ -290,17 +290,17 @@ impl Master {
         Err(error)
     }
 
-    /// The error for an answer that no lock server gives.
+    /// Returns the error for a malformed answer.
     pub(super) fn malformed(&self) -> Error {
         self.connection.malformed()
     }
 
-    /// The error for a side key that cannot be used.
+    /// Returns the error for an unusable side key.
     pub(super) fn damaged(&self, damage: &Damage) -> Error {
         self.connection.damaged(damage)
     }
 
-    /// The error for a server that does not answer.
+    /// Returns the error for a server that does not answer.
     pub(super) fn silence(&self) -> Error {
         self.connection.silence()
     }

@@ -1,6 +1,6 @@
 /*!
-What whoever intervenes asks of a server: that a request to stop is put beside a lock, or that the lock is taken away. Each is
-one script that compares the whole id of the owner.
+The requests that break a lock: they put a request to stop beside it, or take it away. Each is one script that compares
+the whole id of the owner.
 */
 
 use ::redis::Cmd;
@@ -11,7 +11,7 @@ use crate::backend::survey::Party;
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 
-/// The length of a lease that does not say it, in milliseconds.
+/// The assumed length of a lease that its holder does not publish, in milliseconds.
 const LONG: u64 = 3_600_000;
 
 const ASK: &str = script_of!("value.lua" "group.lua" "heed.lua" "ask.lua");
@@ -19,17 +19,17 @@ const TAKE: &str = script_of!("value.lua" "group.lua" "heed.lua" "take.lua"; "re
 const TAKE_AND_WAKE: &str =
     script_of!("value.lua" "group.lua" "queue.lua" "heed.lua" "take.lua" "taken.lua"; "return 1\n");
 
-/// The request to put `ask` beside the lock, if `party` holds it.
+/// Returns the request to put `ask` beside the lock, if `party` holds it.
 pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
     let id = party.id();
     let lease = party.published().and_then(|said| said.about.ttl).unwrap_or(LONG);
-    // As long as its present lease: it reads the request with its next renewal, or has lost the lock.
+    // Kept for the length of its lease: it reads the request with its next renewal, or has lost the lock.
     let left = lease.to_string();
     let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.broken(), keys.stop(), keys.ear(&id)];
     script(ASK, &names, &[&id, &ask.text(), &left])
 }
 
-/// The request to take the lock away from `party`, and to record `ask`. On a `single` server the next waiter is told.
+/// Returns the request to take the lock from `party` and to record `ask`. A `single` server wakes the next waiter.
 pub(super) fn take(keys: &Keys, party: &Party, ask: &Ask, single: bool) -> Cmd {
     let (id, text) = match &party.who {
         Holder::Dlock(said) => (said.id.as_str(), &[][..]),
@@ -55,7 +55,7 @@ mod tests {
         for script in [ASK, TAKE_AND_WAKE] {
             assert_eq!((lacking(SINGLE, script), lacking(STEER, script)), (Vec::new(), Vec::new()));
         }
-        // Without that one, a holder hears of it at its next renewal.
+        // Without that right, a holder learns of the request at its next renewal.
         for script in [ASK, TAKE] {
             assert_eq!(lacking(MAJORITY, script), ["lpush"]);
         }

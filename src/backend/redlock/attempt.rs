@@ -1,5 +1,5 @@
 /*!
-One attempt: asks the servers, counts their votes, and gives them back when they are too few.
+One attempt: asks the servers, counts their votes, and gives them back if they are too few.
 */
 
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Published;
 use crate::holder::done::Done;
 
-/// How long the slower servers may take to identify themselves once the first attempt is decided.
+/// The time for the slower servers to identify themselves once the first attempt is decided.
 const INTRODUCTION: Duration = Duration::from_millis(100);
-/// The time between two looks at a lock that is held: random, in this range of milliseconds.
+/// The time between two looks at a held lock: random, in this range of milliseconds.
 const LOOK_AGAIN: (u64, u64) = (50, 250);
-/// The least time until the next look, in multiples of the length of the last one: waiters must not keep servers busy.
+/// The minimum time until the next look, in multiples of the duration of the last: waiters must not keep servers busy.
 const LOOK_SHARE: u32 = 8;
-/// The most that [`LOOK_SHARE`] may add: a look may be slow only because a server is away.
+/// The maximum pause that [`LOOK_SHARE`] may cause: a look may be slow only because a server is down.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long the leader of a split vote waits for the others to give back their votes before it asks again.
+/// The time that the leader of a split vote waits for the others to give back their votes before it asks again.
 const LEADER_PAUSE: Duration = Duration::from_millis(BETWEEN_LOOKS);
 
 /// The outcome of one attempt.
 pub(super) enum Tried {
     /// A majority granted it.
     Held(Grant),
-    /// A run around this one holds it.
+    /// An outer run holds it.
     Outer(Box<Published>),
-    /// A command has succeeded in the period already.
+    /// A command has already succeeded in the period.
     Done(Box<Done>),
-    /// Others use another number of slots.
+    /// Others use the lock with another number of slots.
     OtherSlots(OtherSlots),
     /// Others hold a majority.
     Busy(Busy),
-    /// The slot is taken, and another one may be free, which is asked for next.
+    /// The slot is taken, but another one may be free, and is requested next.
     Elsewhere(Busy),
-    /// Nobody has a majority, as far as can be told.
+    /// Nobody has a majority, as far as is known.
     Split(Busy),
 }
 
@@ -51,7 +51,7 @@ impl RedlockContender {
         self.voters.start();
         let timeout = timeout(self.claim.ttl);
         if let (Some(dropped), None) = (self.attempt.clone(), self.token) {
-            // Sent before the next attempt on every connection, which keeps the order.
+            // Sent before the next attempt on every connection, which preserves the order.
             self.voters.tell_all(&Request::Release(dropped, Return::Vote), timeout);
         }
         self.number += 1;
@@ -72,7 +72,7 @@ impl RedlockContender {
         if verdict == Verdict::Impossible {
             verdict = self.lead(round, &attempt, &mut count, limit).await?;
         }
-        // Waiters must take only a small part of the servers' time, also when these are slow.
+        // Waiters must use only a small part of the servers' time, even if the servers are slow.
         self.look_again = Instant::now() + (Instant::now().since(sent) * LOOK_SHARE).min(LONGEST_PAUSE);
         let token = match verdict {
             Verdict::Granted(token) => Some(token),
@@ -82,14 +82,14 @@ impl RedlockContender {
             Verdict::Impossible | Verdict::Undecided => None,
         };
         if let Some(token) = token {
-            // Asked for again if too little is left of the lease.
+            // The slot is requested again if too little is left of the lease.
             (self.token, self.slot) = (Some(token), attempt.slot);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));
             let grant = Grant { token, slot: attempt.slot, lease: Lease::until(sent, self.claim.ttl) };
             self.voters.tell(lacking, &Request::Join(attempt, token), timeout);
             return Ok(Tried::Held(grant));
         }
-        // Where the attempt ends with an error, nothing of it stays: servers that do not answer get one release and not two.
+        // If the attempt ends with an error, nothing of it stays: servers that do not answer get one release, not two.
         let what = if self.is_silenced(&count) { Return::All(Used::No) } else { Return::Vote };
         if what == Return::Vote && attempt.announces() {
             self.announced = Some(Arc::clone(&attempt));
@@ -98,7 +98,7 @@ impl RedlockContender {
         self.lost(&count, attempt.slot)
     }
 
-    /// Of several attempts at once, the others give back their votes: the leader need only ask again. Returns the verdict.
+    /// Repeats the request while this attempt leads a split vote: the others give back theirs. Returns the verdict.
     async fn lead(
         &mut self,
         round: u64,
@@ -118,7 +118,7 @@ impl RedlockContender {
     }
 
     /// Counts the answers of `round` until they decide the attempt. In the first attempt, servers that can be reached
-    /// have [`INTRODUCTION`] to identify themselves.
+    /// get [`INTRODUCTION`] to identify themselves.
     async fn poll(&mut self, round: u64, count: &mut Count) -> Result<Verdict, Error> {
         let mut decided = None;
         loop {
@@ -145,7 +145,7 @@ impl RedlockContender {
         }
     }
 
-    /// Raises the counters of servers that granted the attempt with a smaller count to its token. Returns whether a
+    /// Raises the counters of servers that granted the attempt with a smaller count to its token. Returns `true` if a
     /// majority holds the token.
     async fn write_back(
         &mut self,
@@ -172,8 +172,7 @@ impl RedlockContender {
         }
     }
 
-    /// Gives a failed attempt back everywhere. Waits for the servers that granted it, and [`LAST_RELEASES`] for the
-    /// others.
+    /// Releases a failed attempt on all servers. Waits for those that granted it, and [`LAST_RELEASES`] for the others.
     async fn withdraw(
         &mut self,
         attempt: &Arc<Try>,
@@ -197,13 +196,13 @@ impl RedlockContender {
         Ok(())
     }
 
-    /// Whether too few servers have answered for a majority.
+    /// Returns `true` if too few servers have answered for a majority.
     fn is_silenced(&self, count: &Count) -> bool {
         let servers = self.voters.len();
         count.failures.len() > servers - majority(servers)
     }
 
-    /// The outcome of an attempt that got no majority, and asked for this `slot`.
+    /// Returns the outcome of an attempt that asked for this `slot` and got no majority.
     fn lost(&mut self, count: &Count, slot: Option<u32>) -> Result<Tried, Error> {
         if self.is_silenced(count) {
             return Err(errors::no_majority(&count.failures, self.voters.len()));
@@ -211,7 +210,7 @@ impl RedlockContender {
         let refusal = count.refusal();
         self.slot = match &refusal {
             Refusal::Elsewhere(_, free) => any_of(free),
-            // Others asked for it too, and may leave it to this one.
+            // Others asked for it too, and may leave it to this attempt.
             Refusal::Split(_) => slot,
             Refusal::Outer(_) | Refusal::Done(_) | Refusal::OtherSlots(_) | Refusal::Held(_) => None,
         };
@@ -225,7 +224,7 @@ impl RedlockContender {
         })
     }
 
-    /// What waiters are told of what is in the way; decides when to look again.
+    /// Converts the obstacle to the report for waiters, and decides when to look again.
     fn busy(&mut self, in_the_way: InTheWay) -> Busy {
         let InTheWay { holder, beside, left, .. } = in_the_way;
         let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));
@@ -236,7 +235,7 @@ impl RedlockContender {
     }
 }
 
-/// One of these numbers, if there are any: several clients that choose should choose different ones.
+/// Returns a random one of these numbers, if there are any: several clients should choose different ones.
 fn any_of(numbers: &[u32]) -> Option<u32> {
     let last = u64::try_from(numbers.len().checked_sub(1)?).ok()?;
     numbers.get(usize::try_from(random(0, last)).ok()?).copied()

@@ -15,18 +15,18 @@ use crate::backend::redlock::scripts::Try;
 use crate::backend::redlock::voters::Voters;
 use crate::clock::Instant;
 
-/// How long the remaining servers may take to release the lock once the outcome is known.
+/// The time for the remaining servers to release the lock once the outcome is known.
 pub(super) const LAST_RELEASES: Duration = Duration::from_millis(50);
 
-/// The least time between two looks at a lock in milliseconds, whatever the servers say.
+/// The minimum time between two looks at a lock in milliseconds, whatever the servers answer.
 pub(super) const BETWEEN_LOOKS: u64 = 10;
 
-/// How long one server may take to answer: short enough that a silent one costs an attempt little of its lease.
+/// Returns the time limit for one server's answer: short, so that a silent one costs an attempt little of its lease.
 pub(super) fn timeout(ttl: Duration) -> Duration {
     (ttl / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
 }
 
-/// A random number from `from` to `to`, or `to` if the kernel provides no random bytes.
+/// Returns a random number from `from` to `to`, or `to` if the kernel provides no random bytes.
 pub(super) fn random(from: u64, to: u64) -> u64 {
     let mut bytes = [0; 8];
     match getrandom::fill(&mut bytes) {
@@ -38,11 +38,11 @@ pub(super) fn random(from: u64, to: u64) -> u64 {
 /// One claim at a majority of redis servers.
 #[derive(Debug)]
 pub(super) struct RedlockContender {
-    /// What it contends for.
+    /// The claim that it contends for.
     pub claim: Claim,
     /// The tasks that look after the servers.
     pub voters: Voters,
-    /// Whether fencing is strict: servers that could lose their counters are refused.
+    /// `true` if fencing is strict: servers that could lose their counters are refused.
     pub strict: bool,
     /// The number of the last attempt.
     pub number: u64,
@@ -52,21 +52,21 @@ pub(super) struct RedlockContender {
     pub token: Option<u64>,
     /// The last attempt that failed and may have told servers to keep others out.
     pub announced: Option<Arc<Try>>,
-    /// The slot to ask for next, if one is known that may be free, or is held.
+    /// The slot to ask for next: the held one, or one that may be free; `None` if none is known.
     pub slot: Option<u32>,
-    /// Whether a majority was reached once.
+    /// `true` once a majority has been reached.
     pub reached: bool,
-    /// Whether the servers have had the time to identify themselves.
+    /// `true` once the servers have had the time to identify themselves.
     pub introduced: bool,
-    /// When a waiter looks again.
+    /// The time of a waiter's next look.
     pub look_again: Instant,
-    /// What listens for those who intervene, at each server, from the first renewal on.
+    /// The listeners for break requests, one for each server, from the first renewal on.
     ears: Vec<Option<Ear>>,
 }
 
 impl RedlockContender {
-    /// A contender for `claim` at these servers. With `strict`, servers that could lose their counters when killed are
-    /// refused.
+    /// Returns a contender for `claim` at these servers. With `strict`, servers that could lose their counters when
+    /// killed are refused.
     pub(super) fn new(claim: Claim, servers: Vec<Server>, strict: bool) -> Self {
         let mut concerns = Vec::new();
         if servers.len().is_multiple_of(2) {
@@ -89,7 +89,7 @@ impl RedlockContender {
         }
     }
 
-    /// Resolves when one of the servers was told to let this holder know that it is worth looking at the lock.
+    /// Resolves when one of the servers has a message for this holder, which makes a renewal worthwhile.
     pub(super) async fn heard(&mut self) {
         let list = Keys::of(&self.claim).ear(self.claim.owner.as_str());
         let servers = self.voters.servers();
@@ -99,7 +99,7 @@ impl RedlockContender {
         select_all(listening).await;
     }
 
-    /// The slot to ask for, if the claim wants one: any of them, unless more is known.
+    /// Returns the slot to ask for, if the claim wants one: the known one, or else a random one.
     pub(super) fn slot_to_ask_for(&self) -> Option<u32> {
         let last = self.claim.mode.slots()?.saturating_sub(1);
         self.slot.or_else(|| u32::try_from(random(0, last.into())).ok())

@@ -1,6 +1,6 @@
 /*!
-The answers of the servers to one attempt: their votes, and what is in the way where it was refused. Knows nothing of
-connections and of time.
+The answers of the servers to one attempt: their votes, and the reasons of those that refused. Knows nothing of
+connections or time.
 */
 
 use std::collections::BTreeMap;
@@ -17,67 +17,67 @@ use crate::lock::admission::Mode;
 
 /// The answers to one attempt, as far as they have arrived.
 pub(super) struct Count {
-    /// How the attempt wants to hold the lock.
+    /// The mode in which the attempt wants the lock.
     mode: Mode,
     /// Each server's vote.
     pub votes: Vec<Vote>,
-    /// The servers without an answer, and why.
+    /// The failures of the servers that gave no answer.
     pub failures: Failures,
-    /// By server that refused: why.
+    /// The reasons of the servers that refused.
     obstacles: BTreeMap<usize, Obstacle>,
-    /// By server that others use with another number of slots: who.
+    /// The users of another number of slots, by server.
     others: BTreeMap<usize, OtherSlots>,
-    /// A run around this one, which holds the lock.
+    /// The outer run that holds the lock.
     outer: Option<Box<Published>>,
-    /// Who has succeeded in the period already.
+    /// The earlier success in the period.
     done: Option<Box<Done>>,
 }
 
-/// Those who share what is in the way: a server of theirs is a vote for them.
+/// A party that keeps attempts out: each server where it does so is a vote for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Party {
-    /// One owner, who holds the lock `alone` or in the slot that was asked for.
+    /// One owner, which holds the lock `alone` or in the requested slot.
     Owner { alone: bool, id: String },
-    /// All who hold it together in this mode.
+    /// All co-holders in this mode.
     Group(String),
-    /// The writers before whom nobody joins a group.
+    /// Waiting writers, for which servers let nobody join a group.
     Writers,
-    /// Another program, by what is at the key.
+    /// Another program, identified by the value of the key.
     Other(Occupant),
 }
 
-/// What is in the way on the most servers.
+/// The obstacle on the largest number of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InTheWay {
-    /// One of those who hold the lock there.
+    /// One of the holders there.
     pub holder: Holder,
-    /// How many others hold it together with that one.
+    /// Number of its co-holders.
     pub beside: u64,
-    /// The number of these servers.
+    /// Number of these servers.
     pub votes: usize,
-    /// After how many milliseconds the first of them is worth another look.
+    /// Milliseconds until the first of them is worth another look; `None` if nothing there expires.
     pub left: Option<u64>,
 }
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// A run around this one holds the lock.
+    /// An outer run holds the lock.
     Outer(Box<Published>),
-    /// A command has succeeded in the period already.
+    /// A command has already succeeded in the period.
     Done(Box<Done>),
-    /// Others use another number of slots.
+    /// Others use the lock with another number of slots.
     OtherSlots(OtherSlots),
-    /// The slot is taken, and one of these may be free.
+    /// The slot is taken, but one of these may be free.
     Elsewhere(InTheWay, Vec<u32>),
     /// Others hold a majority, or go first there.
     Held(InTheWay),
-    /// Nobody has a majority, as far as can be told.
+    /// Nobody has a majority, as far as is known.
     Split(InTheWay),
 }
 
 impl Count {
-    /// The count for an attempt in this `mode` before any of so many `servers` has answered.
+    /// Returns the count for an attempt in this `mode` at this number of `servers`, before any answer.
     pub(super) fn new(mode: Mode, servers: usize) -> Self {
         Self {
             mode,
@@ -118,12 +118,12 @@ impl Count {
         };
     }
 
-    /// Whether this attempt is to go on, by an owner with this id, when several split the votes: it has the most, or as many
-    /// as another and comes first. All attempts see about the same votes, so that only one of them leads.
+    /// Returns `true` if this attempt, by an owner with this id, continues when several split the votes: it has the
+    /// most, or as many as another and comes first. All attempts see about the same votes, so only one leads.
     pub(super) fn leads(&self, owner: &str) -> bool {
         let mine = self.votes.iter().filter(|vote| matches!(vote, Vote::Granted(_))).count();
         let Some((party, theirs)) = self.strongest() else { return false };
-        // Writers are not kept waiting by those who may hold the lock together.
+        // A writer comes before attempts that may share the lock.
         let is_writer = self.mode == Mode::Exclusive;
         let comes_first = match party {
             Party::Writers => return false,
@@ -143,14 +143,14 @@ impl Count {
         refused
     }
 
-    /// Why the attempt failed, for which enough servers have answered.
+    /// Returns the reason why the attempt failed; enough servers must have answered.
     pub(super) fn refusal(&self) -> Refusal {
         let servers = self.votes.len();
-        // It is enough that one server knows it: whether that run still has the lock is asked there.
+        // One server that knows it is enough: the outer run itself is asked whether it still has the lock.
         if let Some(outer) = &self.outer {
             return Refusal::Outer(outer.clone());
         }
-        // Nobody records what has not been done: a server that has it is right, also where others missed it.
+        // Only real successes are recorded: a server that has one is right, even if others missed it.
         if let Some(done) = &self.done {
             return Refusal::Done(done.clone());
         }
@@ -167,7 +167,7 @@ impl Count {
         }
     }
 
-    /// Who keeps the attempt out on this server.
+    /// Returns the party that keeps the attempt out on this server.
     fn party(&self, obstacle: &Obstacle) -> Party {
         let Obstacle { occupant, writer, .. } = obstacle;
         if self.mode != Mode::Exclusive && writer.is_some() {
@@ -185,7 +185,7 @@ impl Count {
         }
     }
 
-    /// The party with the most votes, and what the servers say that are its votes.
+    /// Returns the party with the most votes, and the reasons of the servers that are its votes.
     fn strongest(&self) -> Option<(Party, Vec<&Obstacle>)> {
         let mut parties: Vec<(Party, Vec<&Obstacle>)> = Vec::new();
         for obstacle in self.obstacles.values() {
@@ -211,7 +211,7 @@ impl Count {
         InTheWay { holder, beside: most.map_or(0, |obstacle| obstacle.beside), votes: theirs.len(), left }
     }
 
-    /// The slots that may be had instead of the one that was asked for.
+    /// Returns the slots that may be available instead of the requested one.
     fn free_slots(&self) -> Vec<u32> {
         let known = |(server, vote): (usize, &Vote)| match (vote, self.obstacles.get(&server)) {
             (Vote::Lost, Some(obstacle)) if obstacle.writer.is_none() && !obstacle.taken.is_empty() => {

@@ -1,5 +1,5 @@
 /*!
-How a URL names several independent redis servers.
+The URL syntax for several independent redis servers.
 */
 
 use std::fmt;
@@ -38,9 +38,9 @@ pub(crate) static DRIVER: Driver = Driver {
 /// One database of each of several redis servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Servers {
-    /// The servers, no two alike; without a path.
+    /// The servers, no two alike, without a path.
     location: Location,
-    /// The number of the database on each.
+    /// The number of the database on each server.
     number: u32,
 }
 

@@ -2,7 +2,7 @@
 Errors of several servers together, in dlock's words: the kind of failure, and what to do about it. Errors of one server
 are explained by [`crate::backend::redis`].
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+All functions here are pure, so that every message has a row in a table of the tests.
 */
 
 use std::collections::BTreeMap;
@@ -11,42 +11,42 @@ use std::fmt::Display;
 use crate::backend::error::{Error, ErrorKind, together};
 use crate::backend::redlock::quorum::majority;
 
-/// Why a server gave no answer.
+/// The reason why a server gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: ErrorKind,
-    /// What happened, with the server's name.
+    /// The failure in words, with the server's name.
     pub reason: String,
-    /// Whether the server must not vote, which waiting does not change.
+    /// `true` if the server must not vote, which waiting does not change.
     pub unfit: bool,
 }
 
 /// The failures, by number of the server.
 pub(super) type Failures = BTreeMap<usize, Failure>;
 
-/// The failure for an error of the connection to one server.
+/// Returns the failure for an error of the connection to one server.
 pub(super) fn failed(error: &Error) -> Failure {
     Failure { kind: error.kind, reason: error.to_string(), unfit: false }
 }
 
-/// The failure when nothing was sent: the server cannot be reached, or has earlier requests to answer.
+/// Returns the failure if nothing was sent: the server cannot be reached, or has earlier requests to answer.
 pub(super) fn unasked(server: &str) -> Failure {
     Failure { kind: ErrorKind::Unreachable, reason: format!("{server} does not answer"), unfit: false }
 }
 
-/// The failure when no answer came in time.
+/// Returns the failure if no answer came in time.
 pub(super) fn unanswered(server: &str) -> Failure {
     Failure { kind: ErrorKind::Unavailable, reason: format!("{server} does not answer"), unfit: false }
 }
 
-/// The failure for a replica, which has no vote of its own.
+/// Returns the failure for a replica, which has no vote of its own.
 pub(super) fn replica(server: &str) -> Failure {
     let reason = format!("{server} is a replica, whose vote is its master's: name the master");
     Failure { kind: ErrorKind::Unavailable, reason, unfit: true }
 }
 
-/// With strict fencing, the failure for a server that may lose its counter, for the reason `lack`.
+/// With strict fencing, returns the failure for a server that may lose its counter, for the reason `lack`.
 pub(super) fn forgetful(server: &str, lack: &str) -> Failure {
     let reason = format!(
         "{server} may forget its counter when it is killed: {lack}; --strict-fencing needs appendonly yes and \
@@ -55,24 +55,24 @@ pub(super) fn forgetful(server: &str, lack: &str) -> Failure {
     Failure { kind: ErrorKind::Unavailable, reason, unfit: true }
 }
 
-/// With strict fencing, the reason against a server that answered the question for its settings with this `failure`.
+/// With strict fencing, returns the reason against a server that answered a request for its settings with `failure`.
 pub(super) fn untold(failure: &Failure) -> String {
     format!("it does not say whether it keeps it ({})", failure.reason)
 }
 
-/// The error for a list of servers of which one must not vote.
+/// Returns the error for a list of servers, one of which must not vote.
 pub(super) fn bad_topology(failure: &Failure) -> Error {
     Error::new(failure.kind, &failure.reason)
 }
 
-/// The error for two names that lead to the same server.
+/// Returns the error for two names that lead to the same server.
 pub(super) fn twins(one: &dyn Display, other: &dyn Display) -> Error {
     Error::unavailable(format!("{one} and {other} are the same server, which has one vote: name each server once"))
 }
 
-/// The error when the servers without a failure are no majority of `all`.
+/// Returns the error if the servers without a failure are no majority of `all`.
 pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
-    // With this many refusals of one kind, no majority is left.
+    // This many failures of one kind leave no majority.
     let refusals = all - majority(all) + 1;
     let kind = ErrorKind::of_voters(failures.values().map(|failure| failure.kind), refusals);
     let reasons = together(failures.values().map(|failure| failure.reason.clone()));
@@ -80,15 +80,15 @@ pub(super) fn no_majority(failures: &Failures, all: usize) -> Error {
     Error::new(kind, format!("no majority: {} of {all} servers cannot be used{reasons}", failures.len()))
 }
 
-/// The error when a majority has forgotten a latch, but not all servers: the others would remind every majority that they
-/// belong to.
+/// Returns the error if a majority has forgotten a latch, but not all servers: the others would bring its names back to
+/// every majority that they belong to.
 pub(super) fn not_forgotten(failures: &Failures, all: usize) -> Error {
     let kind = ErrorKind::of_voters(failures.values().map(|failure| failure.kind), failures.len());
     let reasons = together(failures.values().map(|failure| failure.reason.clone()));
     Error::new(kind, format!("{} of {all} servers may still have names: {reasons}", failures.len()))
 }
 
-/// The error when the tasks that look after the servers have ended; never happens.
+/// Returns the error if the tasks that look after the servers have ended; never happens.
 pub(super) fn nobody_there() -> Error {
     Error::unavailable("nobody looks after the servers")
 }
@@ -141,7 +141,7 @@ mod tests {
                 Unavailable,
                 "no majority: 2 of 3 servers cannot be used: S0; S1",
             ),
-            // One that refuses leaves two that might be a majority.
+            // One server that refuses leaves two, which might be a majority.
             (
                 no_majority(&failures(&[Denied, Unreachable]), 3),
                 Unavailable,

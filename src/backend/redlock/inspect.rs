@@ -1,6 +1,6 @@
 /*!
-Looking at the locks of a majority of redis servers: each server is looked at as a single one is, all at once, and what they
-say is counted. A holder is one whom a majority of all servers names.
+Looks at the locks of a majority of redis servers: asks all servers at once, each as a single one is asked, and counts
+their answers. A holder is one that a majority of all servers names.
 */
 
 use std::collections::BTreeMap;
@@ -24,25 +24,25 @@ use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::key::{Key, Namespace};
 
-/// How long the servers that are not needed are waited for.
+/// The time limit for servers whose answers are not needed.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
-/// A look at the locks of a majority of redis servers.
+/// A view of the locks of a majority of redis servers.
 pub(super) struct RedlockSurvey {
     servers: Vec<(String, RedisSurvey<Connection>)>,
     namespace: Namespace,
-    /// Why the servers that cannot be asked cannot be asked.
+    /// The failures of the servers that could not be asked.
     failures: Failures,
 }
 
-/// What one server has of a lock; none where it did not answer.
+/// The lock and its fencing counter on one server; `None` if the server did not answer.
 type Opinion = Option<(Seen, Option<u64>)>;
 
 fn opinion(raw: &Raw, spot: &Spot) -> (Seen, Option<u64>) {
     (raw.seen(spot.clone()), raw.fence)
 }
 
-/// What the servers' opinions of the lock at this place amount to.
+/// Combines the servers' opinions of the lock at this place.
 fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
     let needed = majority(servers.len());
     let silent = opinions.iter().filter(|opinion| opinion.is_none()).count();
@@ -70,7 +70,7 @@ fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
         () if !holders.is_empty() => State::Held,
         () if of_state("blocked") >= needed => blocked(seen()),
         () if of_state("free") >= needed => State::Free,
-        // One who does not answer may be the one that is missing.
+        // A silent server may have the missing vote.
         () if most + silent >= needed || of_state("free") + silent >= needed => State::Unknown,
         () => State::Contested,
     };
@@ -83,12 +83,12 @@ fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
     Seen { state, votes, has_no_queue: true, ..Seen::free(spot, now).held_by(holders, 0) }
 }
 
-/// What is in the way on a majority.
+/// Returns the state of the first server that reports the lock as blocked.
 fn blocked<'a>(mut seen: impl Iterator<Item = &'a Seen>) -> State {
     seen.find(|seen| matches!(seen.state, State::Blocked(_))).map(|seen| seen.state.clone()).unwrap_or_default()
 }
 
-/// The holder for whom these servers vote: its lease lasts as long as a majority has it.
+/// Returns the holder with these votes: its lease lasts as long as a majority has it.
 fn holder(votes: &[&Party], needed: usize) -> Option<Party> {
     let mut lefts: Vec<u64> = votes
         .iter()
@@ -103,14 +103,14 @@ fn holder(votes: &[&Party], needed: usize) -> Option<Party> {
     Some(Party { asked, ..(*votes.first()?).clone().lasting(left) })
 }
 
-/// The counter on which a majority of the servers agrees.
+/// Returns the counter on which a majority of the servers agrees.
 fn token(opinions: &[Opinion], needed: usize) -> Option<u64> {
     let counters: Vec<u64> = opinions.iter().flatten().filter_map(|(_, fence)| *fence).collect();
     counters.iter().copied().find(|one| counters.iter().filter(|other| *other == one).count() >= needed)
 }
 
 impl RedlockSurvey {
-    /// Looks at the locks of these servers in this namespace; not connected yet.
+    /// Returns a view of the locks of these servers in this namespace; not connected yet.
     pub(super) fn new(servers: &[Server], namespace: &Namespace) -> Self {
         let rights = Rights::for_all_locks(namespace, LOOK);
         let survey = |server: &Server| {
@@ -120,7 +120,7 @@ impl RedlockSurvey {
         Self { servers: servers.iter().map(survey).collect(), namespace: namespace.clone(), failures: Failures::new() }
     }
 
-    /// Asks every server, and keeps the answers of those that gave one. Fails where these are no majority.
+    /// Asks every server. Returns the answers, with `None` for each failure; fails if less than a majority answered.
     async fn ask<T>(
         &mut self,
         ask: impl AsyncFn(&mut RedisSurvey<Connection>) -> Result<T, Error>,
@@ -160,7 +160,7 @@ impl RedlockSurvey {
 #[async_trait::async_trait(?Send)]
 impl Survey for RedlockSurvey {
     async fn connect(&mut self) -> Result<(), Error> {
-        // Each server is connected to when it is asked, so that a dead one delays nobody more than once.
+        // Each connection is made with a request to its server, so that a dead server causes only one delay.
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Survey for RedlockSurvey {
             answered += usize::from(answer.is_some());
             records.extend(answer.into_iter().flatten());
             if answered >= needed {
-                // The others are not waited for.
+                // The others get only a short time.
                 timeout = STRAGGLERS;
             }
         }
@@ -240,7 +240,7 @@ impl Survey for RedlockSurvey {
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let keys = Keys::at(self.namespace.join(':', key));
-        // One that took the request is enough: the holder asks all of them.
+        // One server that took the request is enough: the holder asks all of them.
         let put = self.ask(async |survey| survey.put(&keys, party, ask).await).await?;
         Ok(put.into_iter().flatten().any(|put| put))
     }
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
     use crate::holder::Holder;
 
-    /// A server that names this holder with so much of its lease left and this counter: `-` for nobody, `?` for no answer.
+    /// Returns a server's opinion from `holder [lease counter]`: `-` for nobody, `list` for blocked, `?` for no answer.
     fn server(what: &str) -> Opinion {
         let (who, rest) = what.split_once(' ').unwrap_or((what, "5 0"));
         let (left, fence) = rest.split_once(' ').expect("a lease and a counter");

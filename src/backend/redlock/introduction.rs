@@ -1,5 +1,5 @@
 /*!
-What a server says of itself: who it is, and whether it keeps what it is told.
+The introduction of a server: its identity, its unsafe settings, and the durability of its data.
 */
 
 use ::redis::{Cmd, Value};
@@ -7,8 +7,8 @@ use ::redis::{Cmd, Value};
 use crate::backend::redis::answers::text_of;
 use crate::backend::redis::{concerns, inspection};
 
-/// The commands that ask a server for its identity and for settings that make locks unsafe; sent once, in the round
-/// trip of the first attempt.
+/// Returns the commands that ask a server for its identity and for settings that make locks unsafe; sent once, in the
+/// round trip of the first attempt.
 pub(super) fn introduction() -> Vec<Cmd> {
     let mut server = ::redis::cmd("INFO");
     server.arg("server");
@@ -17,12 +17,12 @@ pub(super) fn introduction() -> Vec<Cmd> {
     all
 }
 
-/// What a server said of itself; nothing where it refuses to answer.
+/// The introduction of a server; empty where the server refuses to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Introduction {
-    /// The id of the server, the same under all of its names.
+    /// The id of the server, the same under all its names.
     pub(super) run_id: Option<String>,
-    /// Whether it is a replica, whose votes are its master's.
+    /// `true` if it is a replica, whose votes are its master's.
     pub(super) is_replica: bool,
     /// Settings that make locks unsafe there, for one warning each.
     pub(super) concerns: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) fn introduced(answers: &[Value]) -> Introduction {
         Some(Value::Array(role)) => role.first().and_then(text_of),
         _ => None,
     };
-    // Without the role: a replica is refused here, not warned about.
+    // Without the role, because a replica is refused here, not warned about.
     let limits = answers.get(1..2).unwrap_or_default();
     Introduction {
         run_id: run_id.filter(|id| !id.is_empty()),
@@ -45,14 +45,14 @@ pub(super) fn introduced(answers: &[Value]) -> Introduction {
     }
 }
 
-/// The command that asks whether the server keeps its data when it is killed.
+/// Returns the command that asks whether the server keeps its data when it is killed.
 pub(super) fn durability() -> Cmd {
     let mut command = ::redis::cmd("CONFIG");
     command.arg("GET").arg("append*");
     command
 }
 
-/// Reads the answer to [`durability`]: the setting that is missing, in words. Unknown settings count as missing.
+/// Reads the answer to [`durability`]. Returns a missing setting in words, if any; unknown settings count as missing.
 pub(super) fn lacks_durability(answer: &Value) -> Option<String> {
     let pairs: Vec<(&str, &str)> = match answer {
         Value::Array(list) => {

@@ -1,8 +1,9 @@
 /*!
-Latches on a majority of independent redis servers, each of which keeps the same as a single one would.
+Latches on a majority of independent redis servers, each of which stores the same data as a single one would.
 
-Names are only ever added: what a majority has confirmed is on at least one server of every other majority, so that the union
-of what any majority says has every name that has arrived. So every server has to forget them. A barrier needs one place that decides, and is not possible here.
+Names are only ever added: a name that a majority has confirmed is on at least one server of every other majority, so
+the union of any majority's answers has all names that have arrived. So every server has to forget them. A barrier needs
+one place that decides, and is not possible here.
 */
 
 use std::collections::BTreeSet;
@@ -20,17 +21,17 @@ use crate::backend::redlock::errors::{self, Failures};
 use crate::backend::redlock::quorum::majority;
 use crate::clock::{Instant, before, sleep_until};
 
-/// Why there is no barrier here.
+/// The reason why there is no barrier here.
 pub(super) const NO_BARRIER: &str = "a barrier needs one server that decides when all parties are there, and redlock:// has \
                                      several; use redis://, etcd:// or zk://";
 
-/// How long one server may take to answer.
+/// The time limit for the answer of one server.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the slower servers may take once a majority has answered.
+/// The time limit for the slower servers once a majority has answered.
 const REST: Duration = Duration::from_millis(100);
-/// How often a waiter looks.
+/// The interval from one look of a waiter to the next.
 const LOOK: Duration = Duration::from_millis(500);
-/// How many names are told as digests: more than can be waited for.
+/// Maximum number of names that are reported as digests: more than can be waited for.
 const DIGESTS: u32 = 1000;
 
 /// One dlock at a latch on these servers.
@@ -38,15 +39,15 @@ const DIGESTS: u32 = 1000;
 pub(super) struct RedlockLatch {
     connections: Vec<Connection>,
     meeting: Meeting,
-    /// When the last look began.
+    /// The time at which the last look began.
     looked: Instant,
 }
 
-/// What several servers say together, with so many names at most.
+/// Combines the answers of several servers, with at most this many names.
 fn union(told: &[Told], most_names: usize) -> Arrivals {
     let digests: BTreeSet<&str> = told.iter().flat_map(|told| &told.digests).map(String::as_str).collect();
     let names: BTreeSet<&str> = told.iter().flat_map(|told| &told.arrivals.names).map(String::as_str).collect();
-    // A server tells no more digests than that, but how many names there are.
+    // A server reports only so many digests, but the number of all names.
     let most = told.iter().map(|told| told.arrivals.count).max().unwrap_or_default();
     Arrivals {
         count: most.max(digests.len().try_into().unwrap_or(u64::MAX)),
@@ -56,12 +57,12 @@ fn union(told: &[Told], most_names: usize) -> Arrivals {
 }
 
 impl RedlockLatch {
-    /// One dlock at the latch that these servers keep; not connected yet.
+    /// Returns a participant of the latch on these servers; not connected yet.
     pub(super) fn new(servers: Vec<Server>, meeting: Meeting) -> Self {
         Self { connections: servers.into_iter().map(Connection::new).collect(), meeting, looked: Instant::now() }
     }
 
-    /// What the servers answer; fails where these are no majority, and for [`Ask::Forget`] where these are not all.
+    /// Returns the servers' answers; fails if less than a majority answers, and for [`Ask::Forget`] unless all answer.
     async fn ask(&mut self, ask: Ask<'_>) -> Result<Vec<Told>, Error> {
         let command = &latch_request(&self.meeting, ask);
         let all = self.connections.len();
@@ -95,11 +96,11 @@ impl RedlockLatch {
     }
 }
 
-/// What one server answers.
+/// Returns the answer of one server.
 async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> {
     let asked = async {
         connection.connect().await?;
-        // Many names are a longer answer than one to a lock.
+        // An answer with many names is longer than one about a lock.
         connection.ask_all(std::slice::from_ref(command)).await
     };
     let answered = before(Instant::now() + TIMEOUT, asked).await;
@@ -109,7 +110,7 @@ async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> 
 
 #[async_trait::async_trait(?Send)]
 impl Latch for RedlockLatch {
-    /// Each server is connected to when it is asked.
+    /// Does nothing: each connection is made with a request to its server.
     async fn connect(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -136,7 +137,7 @@ impl Latch for RedlockLatch {
         Ok(())
     }
 
-    /// The servers know nothing of those who look.
+    /// Does nothing: the servers keep nothing about a waiter.
     async fn close(&mut self) {}
 }
 

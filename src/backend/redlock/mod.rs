@@ -2,23 +2,23 @@
 Locks on a majority of independent redis servers. Each server has the same plain string as a single one would, so that
 dlock and every client of the published Redlock algorithm on the same servers exclude each other.
 
-All servers are asked at once, each by a task of its own ([`voter`]); the pure functions of [`quorum`] count the answers
-and number the grants. A majority is more than half of the configured servers. Decisions are made as soon as a majority
-has answered, so that a dead or silent minority delays nobody. There is no queue: a waiter that finds the lock busy
-looks again after a short random time.
+All servers are asked at once, each by its own task ([`voter`]); the pure functions of [`quorum`] count the answers and
+number the grants. A majority is more than half of the configured servers. Decisions are made as soon as a majority has
+answered, so that a dead or silent minority delays nobody. There is no queue: a waiter that finds the lock busy looks
+again after a short random time.
 
-A lock that several hold together (shared, or slots) is kept on each server as a single one keeps it: with an entry for
-each of them and, as long as there is one, a string at its key. Any two majorities share a server, which has either such a
-group or an exclusive holder. Slots are locks of their own, of which an attempt asks all servers for the same one
-([`slots`]). A writer that finds a group on a server has others refused there until it has had its turn, or for a moment
-after its last look.
+A lock with several holders (shared, or slots) is stored on each server as on a single one: with an entry for each
+holder and, as long as there is one, a string at its key. Any two majorities share a server, which has either such a
+group or an exclusive holder. Each slot is a lock of its own, and an attempt asks all servers for the same one
+([`slots`]). If a writer finds a group on a server, others are refused there until the writer has had its turn, or for a
+moment after its last look.
 
-Before the next attempt, the votes of a failed one are given back everywhere, also on servers that seemed to fail. The
-value holds the number of the attempt, so that a late release cannot delete what a later attempt of the same owner
-holds. A granted attempt asks the remaining servers again, in the background, but only those that never granted it: a
-vote that was lost is never made again.
+Before the next attempt, the votes of a failed one are given back on all servers, even on those that seemed to fail. The
+value has the number of the attempt, so that a late release cannot delete the vote of a later attempt of the same owner.
+A granted attempt asks the remaining servers again, in the background, but only those that never granted it: a lost vote
+is never restored.
 
-The rights that a user needs are in [`Rights`]. `INFO` is asked too: where it is denied, two names for one server go
+The rights that a user needs are in [`Rights`]. `INFO` is used too: if it is denied, two names for one server go
 unnoticed.
 */
 
@@ -66,11 +66,11 @@ use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::key::Namespace;
 
-/// How long the slower servers may take to accept a connection once a majority has.
+/// The time for the slower servers to accept a connection once a majority has.
 const FIRST_CONTACT: Duration = Duration::from_millis(250);
-/// The longest first pause after an attempt that nobody won, in milliseconds. It doubles each time.
+/// The maximum of the first pause after an attempt that nobody won, in milliseconds. It doubles each time.
 const SPLIT_PAUSE: u64 = 2 * BETWEEN_LOOKS;
-/// How long attempts that nobody wins are repeated before the caller is told that the lock is busy.
+/// The maximum time for which attempts that nobody wins are repeated before the lock is reported as busy.
 const SPLIT: Duration = Duration::from_millis(500);
 
 /// The locks of a majority of redis servers.
@@ -81,8 +81,8 @@ pub(crate) struct RedlockService {
 }
 
 impl RedlockService {
-    /// The locks of these servers; not connected yet. With `strict`, servers that could lose their counters when killed
-    /// are refused.
+    /// Returns the locks of these servers; not connected yet. With `strict`, servers that could lose their counters
+    /// when killed are refused.
     #[must_use]
     pub(crate) fn new(servers: Vec<Server>, strict: bool) -> Self {
         Self { servers, strict }
@@ -116,14 +116,14 @@ impl Service for RedlockService {
     }
 }
 
-/// Why a lock is lost, from what the servers have instead.
+/// Returns the reason why a lock is lost, from the values that the servers have instead.
 fn describe(occupants: &[Occupant], servers: usize) -> String {
     let gone = occupants.iter().filter(|occupant| occupant.kind == "none").count();
     if gone * 2 >= occupants.len() {
         return format!("its key is gone from {gone} of {servers} servers");
     }
     let other = occupants.iter().find(|occupant| occupant.kind == "string");
-    // Without its age: this host's clock may not be the one that granted it.
+    // Without its age, because this host's clock may not be the one that granted it.
     let who = other.map_or_else(|| "something else".to_owned(), |occupant| Holder::read(&occupant.value).describe(0));
     format!("its key is {who} on {} of {servers} servers", occupants.len() - gone)
 }
@@ -202,7 +202,7 @@ impl Contender for RedlockContender {
             match tried {
                 Tried::Held(grant) if self.claim.min_hold.is_zero() => return Ok(Attempt::Held(grant)),
                 Tried::Held(grant) => {
-                    // Only now the votes last for the minimum hold.
+                    // Only a renewal makes the votes last for the minimum hold.
                     return match self.renew().await? {
                         Renewal::Extended(lease) | Renewal::Asked(lease, _) => {
                             Ok(Attempt::Held(Grant { lease, ..grant }))
@@ -216,9 +216,9 @@ impl Contender for RedlockContender {
                 Tried::Busy(busy) => return Ok(Attempt::Busy(busy)),
                 Tried::Elsewhere(busy) if is_last => return Ok(Attempt::Busy(busy)),
                 Tried::Split(busy) if queue == Queue::Join || is_last => return Ok(Attempt::Busy(busy)),
-                // The refusal says which slots are free.
+                // The refusal shows which slots may be free.
                 Tried::Elsewhere(_) if is_first => {}
-                // Several that do not wait must not all be refused because of each other.
+                // Several attempts that do not wait must not all be refused because of each other.
                 Tried::Split(_) | Tried::Elsewhere(_) => {
                     sleep_until(Instant::now() + Duration::from_millis(random(BETWEEN_LOOKS, longest))).await;
                     longest *= 2;
@@ -298,7 +298,7 @@ impl Contender for RedlockContender {
             }
             let event = if complete { None } else { self.voters.hear_of(round, limit).await? };
             let Some(event) = event else {
-                // Servers that have not answered will execute it after everything that was asked of them.
+                // Servers that have not answered will execute it after all earlier requests.
                 let released = match outcome {
                     Outcome::Yes if kept => Released::Kept,
                     Outcome::Yes => Released::Freed,

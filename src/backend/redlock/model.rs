@@ -1,5 +1,5 @@
 /*!
-A model that tries every way in which two attempts on three servers can go: requests and answers that are late or lost,
+A model that tries every possible course of two attempts on three servers: requests and answers that are late or lost,
 keys that disappear at any moment, attempts that stop. The decisions are those of
 [`quorum`](crate::backend::redlock::quorum); the servers are modelled here, after the scripts.
 
@@ -10,7 +10,7 @@ needed: without it, the same search finds a violation.
 The model leaves out what makes no difference. A refused request equals one that never arrives, and so does an attempt
 that gives up; a key that expires or is given back is gone, at the latest, when another attempt notices.
 
-Locks that several hold together have a model of their own, in [`groups`].
+Locks with several holders have their own model, in [`groups`].
 */
 
 mod groups;
@@ -67,7 +67,7 @@ impl Hasher for Mix {
     }
 }
 
-/// All initial counts that matter: their order and a common offset make no difference.
+/// Returns all initial counts that matter: their order and a common offset make no difference.
 fn all_counts() -> impl Iterator<Item = [u8; SERVERS]> {
     (0..3).flat_map(|middle| (middle..3).map(move |last| [0, middle, last]))
 }

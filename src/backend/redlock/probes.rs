@@ -1,5 +1,5 @@
 /*!
-Finding out whether a majority of redis servers keeps its promises: each of them is asked as a single one is, all at once.
+Checks whether a majority of redis servers keeps its promises: asks all servers at once, each as a single one is asked.
 */
 
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ use crate::backend::redlock::quorum::majority;
 use crate::clock::{Instant, wall_millis};
 use crate::key::{Key, Namespace};
 
-/// How far the clocks of two servers may be from each other that is not remarked on, in milliseconds.
+/// The maximum difference between the clocks of two servers that is not reported, in milliseconds.
 const FAR: u64 = 1000;
 
 /// The probes of several servers that vote.
@@ -27,7 +27,7 @@ pub(super) struct RedlockProbes {
     namespace: Namespace,
 }
 
-/// One server, as messages call it.
+/// One server, and the connection to it.
 #[derive(Debug)]
 struct Voter {
     server: Server,
@@ -35,7 +35,7 @@ struct Voter {
     is_met: bool,
 }
 
-/// What one server told, and how far its clock is ahead of this host's, in milliseconds.
+/// The facts that one server reported, and the lead of its clock over this host's in milliseconds.
 struct Told {
     name: String,
     facts: Facts,
@@ -77,7 +77,7 @@ impl Voter {
 }
 
 impl RedlockProbes {
-    /// Asks these servers; not connected yet.
+    /// Returns probes for these servers; not connected yet.
     pub(super) fn new(servers: &[Server], strict: bool, namespace: Namespace) -> Self {
         let voter = |server: &Server| {
             let rights = Rights::for_all_locks(&namespace, MAJORITY).and(CHECK);
@@ -88,7 +88,7 @@ impl RedlockProbes {
     }
 }
 
-/// What is found about all servers together.
+/// Returns the findings on all servers together.
 fn together(told: &[Told], servers: usize) -> Vec<Finding> {
     let twins = told.iter().enumerate().find_map(|(at, one)| {
         let id = one.facts.run_id()?;
@@ -156,7 +156,7 @@ impl Probes for RedlockProbes {
         let (told, findings): (Vec<Option<Told>>, Vec<Vec<Finding>>) = join_all(asked).await.into_iter().unzip();
         let mut told: Vec<Told> = told.into_iter().flatten().collect();
         if Instant::now().since(begun).as_millis() > u128::from(FAR) / 2 {
-            // They were not read at one moment.
+            // The clocks were not read at one moment.
             for one in &mut told {
                 one.ahead = None;
             }

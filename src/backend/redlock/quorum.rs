@@ -1,8 +1,8 @@
 /*!
-What a majority has decided, as pure functions of the answers so far. Knows nothing of connections and of time.
+The decisions of a majority, as pure functions of the answers so far. Knows nothing of connections or time.
 
-A majority is one of the *configured* number of servers, whether they answer or not: two groups of them that are large
-enough always have a server in common.
+A majority is more than half of the *configured* servers, whether they answer or not: any two majorities have a server
+in common.
 
 The token follows Protocol F. Each server counts its grants; an attempt's token is the largest count among the servers
 that granted it, and is final once a majority of servers *hold* it: their count was at least as large while the lock was
@@ -11,7 +11,7 @@ count there is larger than the first one's token. So tokens differ, and an attem
 gets the larger one, whatever the clocks say, as long as the counts are kept.
 */
 
-/// The number of servers that is a majority of `servers`.
+/// Returns the number of servers that is a majority of `servers`.
 #[must_use]
 pub(super) fn majority(servers: usize) -> usize {
     servers / 2 + 1
@@ -22,7 +22,7 @@ pub(super) fn majority(servers: usize) -> usize {
 pub(super) enum Vote {
     /// It has not answered yet.
     Pending,
-    /// The attempt holds the lock there, and the server's counter is this.
+    /// The attempt holds the lock there, with this counter.
     Granted(u64),
     /// Another client holds the lock there, or the server gave no useful answer.
     Lost,
@@ -31,7 +31,7 @@ pub(super) enum Vote {
 /// The outcome of an attempt so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {
-    /// It is too early to say.
+    /// Not decided yet.
     Undecided,
     /// A majority granted it and holds this token.
     Granted(u64),
@@ -83,7 +83,7 @@ pub(super) enum Ballot {
 /// The servers' common answer to a yes-or-no question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Outcome {
-    /// It is too early to say.
+    /// Not decided yet.
     Undecided,
     /// A majority said yes.
     Yes,
@@ -111,8 +111,8 @@ pub(super) fn outcome(ballots: &[Ballot]) -> Outcome {
     }
 }
 
-/// The ballots at the start of the write-back of `token`: servers that granted the attempt with that count hold the
-/// token already, those with a smaller count are to be asked, and the others cannot hold it.
+/// Returns the ballots at the start of the write-back of `token`: servers that granted the attempt with that count
+/// already hold the token, those with a smaller count must be asked, and the others cannot hold it.
 #[must_use]
 pub(super) fn holders(votes: &[Vote], token: u64) -> Vec<Ballot> {
     let ballot = |vote: &Vote| match count(vote) {
@@ -139,13 +139,13 @@ mod tests {
             (&[L, P, P], Undecided),
             (&[L, L, P], Impossible),
             (&[G(7), L, L], Impossible),
-            // The third is not waited for.
+            // The third server is not waited for.
             (&[G(7), G(7), P], Granted(7)),
             (&[G(7), P, G(7)], Granted(7)),
             (&[G(7), L, G(7)], Granted(7)),
             (&[G(7), G(9), P], WriteBack(9)),
             (&[G(7), G(9), L], WriteBack(9)),
-            // Two agree, and yet a larger count was granted.
+            // Two servers agree, but a larger count was granted.
             (&[G(7), G(7), G(9)], WriteBack(9)),
             (&[G(7), G(9), G(9)], Granted(9)),
             // Half is no majority.

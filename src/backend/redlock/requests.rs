@@ -1,5 +1,5 @@
 /*!
-What is asked of one server, and what comes of it.
+The requests to one server, and their outcomes.
 */
 
 use std::sync::Arc;
@@ -20,24 +20,24 @@ pub(super) enum Request {
     /// Ask for the vote. Earlier requests have released all earlier attempts.
     Acquire(Arc<Try>),
     /// Ask for the vote of an attempt that a majority has granted with this token, unless this server may have granted
-    /// it before: a vote that was lost is never made again.
+    /// it before: a lost vote is never restored.
     Join(Arc<Try>, u64),
     /// Raise the counter to the token.
     WriteBack(Arc<Try>, u64),
     /// Extend the vote.
     Renew(Arc<Try>),
-    /// Give back what this attempt and earlier ones have there.
+    /// Give back the votes of this attempt and of earlier ones.
     Release(Arc<Try>, Return),
 }
 
-/// A request, the number of its round, and how long the server may take.
+/// A request, the number of its round, and the time limit for the server.
 #[derive(Clone, Debug)]
 pub(super) struct Dispatch {
     /// The number of the round, which its answer carries.
     pub(super) round: u64,
     /// The request itself.
     pub(super) request: Request,
-    /// How long each answer of the server may take.
+    /// The time limit for each answer of the server.
     pub(super) timeout: Duration,
 }
 
@@ -46,15 +46,15 @@ pub(super) struct Dispatch {
 pub(super) enum Answer {
     /// The server can be used.
     Ready,
-    /// Its answer to an acquire, and what it said of itself if it was asked for the first time.
+    /// Its answer to an acquire, and its introduction if it was asked for one.
     Acquired(Acquired, Option<Introduction>),
-    /// Whether its counter is at least the token.
+    /// `true` if the vote is ours and the counter is at least the token.
     WroteBack(bool),
     /// The vote is extended, perhaps with a request to stop.
     Extended(Option<Vec<u8>>),
     /// The vote is not ours; this is at the key instead.
     NotOurs(Occupant),
-    /// Whether one of our votes was given back.
+    /// The result of the release.
     Released(Released),
     /// No answer.
     Failed(Failure),

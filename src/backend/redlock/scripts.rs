@@ -1,5 +1,5 @@
 /*!
-The requests to one server, and how its answers are read. The scripts themselves are in the `.lua` files.
+The requests to one server, and the readers of its answers. The scripts themselves are in the `.lua` files.
 */
 
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::holder::Published;
 use crate::holder::done::Done;
 use crate::lock::admission::Mode;
 
-/// How long servers let nobody join a group after the last look of a writer that waits for the group to end.
+/// The time for which servers let nobody join a group after the last look of a writer that waits for its end.
 const INTENT: Duration = Duration::from_millis(1500);
 
 const ACQUIRE: &str = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "common.lua" "acquire.lua"
 );
-/// A request for the vote by a claim with a period. Other claims are not to pay for the longer text, which servers hash for
-/// each request.
+/// A request for the vote by a claim with a period. Other claims avoid the cost of this longer text, which servers hash
+/// for each request.
 const ACQUIRE_ONCE: &str = script_of!(
     "../redis/value.lua" "../redis/group.lua" "../redis/counter.lua" "../redis/entering.lua" "../redis/once.lua"
     "common.lua" "acquire.lua"
@@ -36,21 +36,21 @@ const RELEASE: &str = script_of!("../redis/value.lua" "../redis/group.lua" "comm
 const RELEASE_ONCE: &str =
     script_of!("../redis/value.lua" "../redis/group.lua" "../redis/once.lua" "common.lua" "release.lua");
 
-/// How much is given back.
+/// The extent of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Return {
-    /// The vote: the votes were too few, and the lock is still wanted.
+    /// The vote: there were too few votes, and the lock is still wanted.
     Vote,
-    /// Everything: the lock is not wanted any more. It was used, or not.
+    /// Everything: the lock is no longer wanted. It was used, or not.
     All(Used),
 }
 
 /// One attempt of one claim, the same for all servers.
 #[derive(Debug)]
 pub(super) struct Try {
-    /// The lock's keys, in the order in which the scripts want them; write-backs need the first four.
+    /// The lock's keys, in the order that the scripts expect; write-backs need the first four.
     keys: Vec<String>,
-    /// Those that renewals need.
+    /// The keys that renewals need.
     renewed: Vec<String>,
     /// The prefix of the text of every attempt of this owner.
     owner: String,
@@ -58,28 +58,28 @@ pub(super) struct Try {
     id: String,
     /// The attempt's number: a release applies to this attempt and earlier ones, however late it arrives.
     pub(super) number: u64,
-    /// The text after the prefix and what the server adds.
+    /// The text after the prefix and the server's additions.
     rest: String,
     ttl: String,
     proposal: String,
     min_hold: Duration,
     mode: Mode,
-    /// The slot that it asks for: all servers for the same one.
+    /// The slot that it asks for, the same one on all servers.
     pub(super) slot: Option<u32>,
     queue: Queue,
     /// The ids of the owners of the outer runs.
     outer: String,
-    /// The period in which the command is to succeed only if none has yet.
+    /// The period in which the command runs only if none has succeeded yet.
     once_per: Option<Once>,
-    /// The end of what servers record where it did.
+    /// The end of the text that servers record after a success.
     done: String,
-    /// When it began: a server that joins later holds the lock no longer than the others.
+    /// The time at which it began: a server that joins later holds the lock no longer than the others.
     begun: Instant,
 }
 
 impl Try {
-    /// The attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock, for this `slot` if it has
-    /// slots.
+    /// Returns the attempt `number` of `claim`, at `now` in microseconds since 1970 by the wall clock, for this `slot`
+    /// if it has slots.
     pub(super) fn new(claim: &Claim, number: u64, now: u64, slot: Option<u32>, queue: Queue) -> Self {
         let keys = Keys::of(claim);
         Self {
@@ -103,17 +103,17 @@ impl Try {
         }
     }
 
-    /// Whether servers where it finds a group let nobody join that group until this client has had its turn.
+    /// Returns `true` if servers where it finds a group let nobody join that group until this client has had its turn.
     pub(super) fn announces(&self) -> bool {
         self.mode == Mode::Exclusive && self.queue == Queue::Join
     }
 
-    /// Whether this server, which refused it, keeps others out for it.
+    /// Returns `true` if this server, which refused it, keeps others out for it.
     pub(super) fn is_announced(&self, obstacle: &Obstacle) -> bool {
         obstacle.writer.as_ref() == Some(&self.id)
     }
 
-    /// The request for the vote. `granted` is the attempt's token if a majority has granted it already.
+    /// Returns the request for the vote. `granted` is the attempt's token if a majority has already granted it.
     pub(super) fn acquire(&self, granted: Option<u64>) -> Cmd {
         let passed = granted.map_or(Duration::ZERO, |_| Instant::now().since(self.begun));
         let hold = millis(self.min_hold.saturating_sub(passed));
@@ -122,7 +122,7 @@ impl Try {
         let granted = granted.map_or_else(String::new, |token| token.to_string());
         let slot = self.slot.map_or_else(|| "-1".to_owned(), |slot| slot.to_string());
         let (number, mode, intent) = (self.number.to_string(), self.mode.name(), millis(intent));
-        // A majority has not seen it done: the others are to add their votes.
+        // A majority knew of no success: the other servers only add their votes.
         let period = self.once_per.filter(|_| granted.is_empty()).map(Once::arguments);
         let mut arguments = vec![self.owner.as_str(), &number, &self.rest, &self.ttl, &self.proposal, &granted];
         arguments.extend([hold.as_str(), &mode, &slot, &intent, outer]);
@@ -130,20 +130,20 @@ impl Try {
         script(if period.is_some() { ACQUIRE_ONCE } else { ACQUIRE }, &self.keys, &arguments)
     }
 
-    /// The request to raise the counter to `token` where the vote is this attempt's.
+    /// Returns the request to raise the counter to `token` if the vote is this attempt's.
     pub(super) fn write_back(&self, token: u64) -> Cmd {
         let (number, token) = (self.number.to_string(), token.to_string());
         script(WRITE_BACK, &self.keys[..4], &[&self.owner, &number, &token, &self.mode.name()])
     }
 
-    /// The request to extend the vote.
+    /// Returns the request to extend the vote.
     pub(super) fn renew(&self) -> Cmd {
         let prefix = format!("{}\"try\":{},", self.owner, self.number);
         script(RENEW, &self.renewed, &[&prefix, &self.ttl, &self.mode.name()])
     }
 
-    /// The request to give back the vote of this attempt and of earlier ones and, where others were kept out for it, to
-    /// let them in.
+    /// Returns the request to give back the vote of this attempt and of earlier ones and, with `lets_in`, to let in
+    /// others that were kept out for it.
     pub(super) fn release(&self, what: Return, lets_in: bool) -> Cmd {
         let flag = |set: bool| if set { "1" } else { "0" };
         let is_used = matches!(what, Return::All(Used::Yes | Used::Success));
@@ -156,7 +156,7 @@ impl Try {
     }
 }
 
-/// What is at the lock's key on one server.
+/// The value of the lock's key on one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Occupant {
     /// The key's type.
@@ -165,35 +165,35 @@ pub(super) struct Occupant {
     pub(super) value: Vec<u8>,
 }
 
-/// Why a server refuses its vote.
+/// The reason why a server refuses its vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Obstacle {
-    /// What is at the lock's key; of slots of the same number, the text of whoever has the slot that was asked for.
+    /// The value of the lock's key; with the same number of slots, the text of the requested slot's holder.
     pub(super) occupant: Occupant,
-    /// After how many milliseconds it is worth looking again; negative when it never expires.
+    /// Milliseconds until another look is worthwhile; negative if nothing expires.
     pub(super) left: i64,
-    /// How many others hold it there together with that one.
+    /// Number of its co-holders there.
     pub(super) beside: u64,
     /// The id of the writer for which the server keeps others out.
     pub(super) writer: Option<String>,
-    /// The slots that are taken there, where it has slots of the same number.
+    /// The slots that are taken there, if the lock has the same number of slots there.
     pub(super) taken: Vec<u32>,
 }
 
 /// The answer to [`Try::acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Acquired {
-    /// The vote is granted, and the counter is this.
+    /// The vote is granted, with this counter.
     Granted(u64),
     /// Another client holds the lock there, or goes first.
     Busy(Obstacle),
-    /// An outer run holds it.
+    /// An outer run holds the lock.
     Outer(Box<Published>),
-    /// Others hold it with another number of slots.
+    /// Others hold the lock with another number of slots.
     OtherSlots(OtherSlots),
-    /// A command has succeeded in the period already, as far as this server knows.
+    /// A command has already succeeded in the period, as far as this server knows.
     Done(Box<Done>),
-    /// A side key cannot be used, and nothing was done.
+    /// A side key is unusable, and nothing was done.
     Damaged(Damage),
 }
 
@@ -201,7 +201,7 @@ fn occupant(kind: &Value, value: &Value) -> Option<Occupant> {
     Some(Occupant { kind: text_of(kind)?.to_owned(), value: bytes(value)?.to_vec() })
 }
 
-/// Reads the answer to [`Try::acquire`]; `None` when it makes no sense.
+/// Reads the answer to [`Try::acquire`]; `None` if it is malformed.
 pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {
@@ -220,7 +220,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
     }
 }
 
-/// Reads the answer to [`Try::renew`]: extended, perhaps with a request to stop, or what is at the key instead; `None` when it makes no sense.
+/// Reads the answer to [`Try::renew`]: extended, with any request to stop, or the key's value; `None` if malformed.
 pub(super) fn renewed(answer: &Value) -> Option<Result<Option<Vec<u8>>, Occupant>> {
     let Value::Array(answer) = answer else { return None };
     match answer.as_slice() {

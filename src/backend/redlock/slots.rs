@@ -1,11 +1,11 @@
 /*!
-Which slot to ask for next. All servers are asked for the same one: each slot is a lock of its own, which a majority grants.
-Servers that counted their holders instead would let in too many, because each of them knows only some.
+The choice of the next slot to ask for. All servers are asked for the same one: each slot is a lock of its own, which a
+majority grants. Servers that counted their holders instead would let in too many, because each of them knows only some.
 */
 
 use crate::backend::redlock::quorum::majority;
 
-/// What is known of the slots of one server.
+/// The slots of one server, as far as they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known<'a> {
     /// Nothing: each of them may be free there.
@@ -16,7 +16,7 @@ pub(super) enum Known<'a> {
     Refused,
 }
 
-/// Of this number of slots, those that a majority of the `servers` may grant; of these, those that the most servers may.
+/// Returns those of this number of slots that the largest number of `servers` may grant, if that is a majority.
 #[must_use]
 pub(super) fn to_ask_for(slots: u32, servers: &[Known<'_>]) -> Vec<u32> {
     let mut taken = vec![0; usize::try_from(slots).unwrap_or_default()];
@@ -25,7 +25,7 @@ pub(super) fn to_ask_for(slots: u32, servers: &[Known<'_>]) -> Vec<u32> {
         granting += usize::from(*server != Known::Refused);
         let Known::Taken(numbers) = server else { continue };
         for number in *numbers {
-            // A number beyond the last slot is none of them.
+            // A number beyond the last slot is ignored.
             if let Some(count) = usize::try_from(*number).ok().and_then(|number| taken.get_mut(number)) {
                 *count += 1;
             }
@@ -50,24 +50,24 @@ mod tests {
             (3, &[T(&[0]), T(&[0]), T(&[0])], &[1, 2]),
             (3, &[T(&[0, 2]), T(&[2, 0]), T(&[0, 2])], &[1]),
             (3, &[T(&[0, 1, 2]), T(&[0, 1, 2]), T(&[0, 1, 2])], &[]),
-            // Two holders that each server but one knows: the free slot is better than those that only two may grant.
+            // Two holders, each known to two servers: the free slot is better than those that only one may grant.
             (3, &[T(&[0, 1]), T(&[0]), T(&[1])], &[2]),
             (2, &[T(&[0]), T(&[1]), T(&[])], &[0, 1]),
-            // One vote of each slot is taken: the other two are a majority. With two taken it is none.
+            // A slot that two servers have taken cannot get a majority, one that only one has taken can.
             (2, &[T(&[0, 1]), T(&[0, 1]), T(&[])], &[]),
             (2, &[T(&[0, 1]), T(&[0]), T(&[])], &[1]),
-            // Servers that are silent, or held in another way, grant nothing.
+            // Servers that are silent, or where the lock is held in another mode, grant nothing.
             (2, &[T(&[0]), T(&[0]), R], &[1]),
             (2, &[T(&[0]), T(&[1]), R], &[]),
             (2, &[T(&[0]), R, R], &[]),
             (2, &[N, R, R], &[]),
-            // One that granted another slot may grant this one too.
+            // A server that granted another slot may grant this one too.
             (2, &[N, T(&[0]), T(&[0])], &[1]),
             (1, &[N, T(&[0]), T(&[0])], &[]),
             (1, &[N, T(&[0]), N], &[0]),
             (2, &[T(&[0]), T(&[0]), T(&[0]), R, R], &[1]),
             (2, &[T(&[0, 1]), T(&[0]), T(&[0]), R, R], &[]),
-            // Nonsense.
+            // Invalid numbers.
             (2, &[T(&[7, 0]), T(&[u32::MAX, 0]), T(&[0])], &[1]),
             (0, &[N, N, N], &[]),
         ];

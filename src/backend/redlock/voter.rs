@@ -1,9 +1,9 @@
 /*!
 The task that looks after one server, so that a slow server never delays the others.
 
-A voter carries out its requests in order, each within its time, and gives each exactly one answer. It keeps track of
-what it may have left on its server: that decides which commands may use a new connection and which must follow on the
-old one.
+A voter carries out its requests in order, each within its time limit, and gives each exactly one answer. It keeps track
+of what it may have left on its server: that decides which commands may use a new connection and which must follow on
+the old one.
 */
 
 use std::collections::VecDeque;
@@ -20,12 +20,12 @@ use crate::backend::redlock::requests::{Answer, Dispatch, Event, Request};
 use crate::backend::redlock::scripts::{self, Acquired, Return, Try};
 use crate::clock::{Instant, before, sleep_until};
 
-/// How long the first contact may take while no request is waiting.
+/// The time limit for the first contact while no request is waiting.
 const CONTACT: Duration = Duration::from_secs(3);
-/// The least time for making a connection, however short the time for an answer is.
+/// The minimum time for making a connection, however short the time limit for an answer is.
 const CONNECT: Duration = Duration::from_millis(250);
 
-/// The time to read what has arrived already.
+/// The time to read an answer that has already arrived.
 const UNREAD: Duration = Duration::from_millis(10);
 
 /// Starts the task that looks after `server`, whose number is `voter`. It ends when the returned sender is dropped.
@@ -58,29 +58,29 @@ struct Voter {
     requests: UnboundedReceiver<Dispatch>,
     /// Requests that arrived during another one.
     waiting: VecDeque<Dispatch>,
-    /// Whether a server that could lose its counter is refused.
+    /// `true` if a server that could lose its counter is refused.
     strict: bool,
     known: Known,
     /// The attempt whose request for the vote is unanswered on this connection, until a release follows it.
     in_flight: Option<u64>,
-    /// Whether the server may hold one of our votes.
+    /// `true` if the server may hold one of our votes.
     asked: bool,
-    /// Whether the server may keep others out for us.
+    /// `true` if the server may keep others out for us.
     announced: bool,
     /// The last attempt that the server granted, or may have granted in an answer that was lost.
     perhaps: u64,
 }
 
-/// What is known of the present connection.
+/// The state of the present connection.
 #[derive(Debug, Default)]
 struct Known {
-    /// Whether the server said that it keeps its counter.
+    /// `true` if the server's settings show that it keeps its counter.
     trusted: bool,
-    /// Whether it has identified itself.
+    /// `true` if the server has identified itself.
     identified: bool,
-    /// Whether a release was sent, and no request for the vote after it.
+    /// `true` if a release was sent, and no request for the vote after it.
     released: bool,
-    /// Since when there is an unanswered request.
+    /// The time since which a request is unanswered.
     doubt: Option<Instant>,
 }
 
@@ -109,7 +109,7 @@ impl Voter {
         }
     }
 
-    /// Whether a newer request is waiting: then the other servers have decided what this one is about.
+    /// Returns `true` if a newer request is waiting: the other servers have then decided the matter of this one.
     fn is_outdated(&mut self) -> bool {
         while let Ok(dispatch) = self.requests.try_recv() {
             self.waiting.push_back(dispatch);
@@ -117,8 +117,8 @@ impl Voter {
         !self.waiting.is_empty()
     }
 
-    /// Makes the first contact. It may take long until another request arrives: then a majority of the others can be
-    /// used, and this server has only as long as for any connection.
+    /// Makes the first contact, within [`CONTACT`]. Once another request arrives, a majority of the others can be used,
+    /// and this server gets only [`CONNECT`] from then on.
     async fn contact(&mut self, timeout: Duration) -> Result<Answer, Failure> {
         let mut limit = Instant::now() + CONTACT;
         {
@@ -142,7 +142,7 @@ impl Voter {
         Ok(Answer::Ready)
     }
 
-    /// The server may have granted this attempt to another process: it is not asked for that vote again, and gets a release.
+    /// Records that the server may have granted this attempt to another process: it gets a release, but no new request.
     fn adopt(&mut self, attempt: u64) -> Answer {
         (self.asked, self.perhaps) = (true, attempt);
         Answer::Ready
@@ -216,7 +216,7 @@ impl Voter {
         if !self.asked && !lets_in {
             return Ok(Answer::Released(Released::NotMine));
         }
-        // A release follows the last request for the vote already; a frozen server must not be flooded with more.
+        // A release already follows the last request for the vote; a frozen server must not be flooded with more.
         if self.known.released && self.in_doubt() && !self.is_overdue(timeout) {
             return Err(self.unasked());
         }
@@ -243,17 +243,17 @@ impl Voter {
         }
     }
 
-    /// Whether a request is unanswered on the connection.
+    /// Returns `true` if a request is unanswered on the connection.
     fn in_doubt(&self) -> bool {
         self.known.doubt.is_some()
     }
 
-    /// Whether an answer is overdue.
+    /// Returns `true` if an answer is overdue.
     fn is_overdue(&self, timeout: Duration) -> bool {
         self.known.doubt.is_some_and(|since| Instant::now() >= since + timeout)
     }
 
-    /// Forgets what was known of the connection, which is replaced or broke.
+    /// Resets the state of the connection, which broke or is replaced.
     fn forget_connection(&mut self) {
         self.known = Known::default();
         // The request that was on its way may have been granted.
@@ -262,7 +262,7 @@ impl Voter {
         }
     }
 
-    /// With strict fencing, checks that the server says that it keeps its counter.
+    /// With strict fencing, checks that the server keeps its counter, according to its settings.
     async fn trust(&mut self, timeout: Duration) -> Result<(), Failure> {
         if !self.strict || self.known.trusted {
             return Ok(());
@@ -279,14 +279,14 @@ impl Voter {
         Ok(())
     }
 
-    /// Sends one command and waits for its answer until it is overdue or a release is requested. What was sent stays on
-    /// its way.
+    /// Sends one command and waits for its answer until that is overdue or a release is requested. The server may still
+    /// execute the command then.
     async fn ask(&mut self, command: &Cmd, timeout: Duration) -> Result<Value, Failure> {
         self.ask_also(command, &[], timeout).await.map(|(answer, _)| answer)
     }
 
-    /// Sends one command, and further ones in the same round trip, and waits until their answers are overdue or a
-    /// release is requested. What was sent stays on its way.
+    /// Sends one command, and further ones in the same round trip, and waits for the answers until they are overdue or
+    /// a release is requested. The server may still execute the commands then.
     async fn ask_also(
         &mut self,
         command: &Cmd,
@@ -338,7 +338,7 @@ impl Voter {
         read(answer).ok_or_else(|| errors::failed(&self.connection.malformed()))
     }
 
-    /// The failure when nothing was sent to this server.
+    /// Returns the failure if nothing was sent to this server.
     fn unasked(&self) -> Failure {
         errors::unasked(&self.name)
     }

@@ -1,5 +1,5 @@
 /*!
-All voters together: sends requests to them, receives their answers, and keeps what is known of each server.
+All voters together: sends requests to them, receives their answers, and tracks the state of each server.
 */
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::clock::{Instant, before};
 #[derive(Debug)]
 pub(super) struct Voters {
     servers: Vec<Server>,
-    /// Whether servers that could lose their counters when killed are refused.
+    /// `true` if servers that could lose their counters when killed are refused.
     strict: bool,
     peers: Vec<Peer>,
     events: Option<UnboundedReceiver<Event>>,
@@ -27,19 +27,19 @@ pub(super) struct Voters {
     concerns: Vec<String>,
 }
 
-/// What is known of one server.
+/// The state of one server.
 #[derive(Debug)]
 struct Peer {
     requests: UnboundedSender<Dispatch>,
     run_id: Option<String>,
     acquaintance: Acquaintance,
-    /// Whether a vote of the present attempt was given back there.
+    /// `true` if a vote of the present attempt was given back there.
     freed: bool,
-    /// Whether it was told that the server refuses for a reason that does not pass.
+    /// `true` if there was a warning that the server fails for a reason that does not pass.
     is_given_up: bool,
 }
 
-/// How well a server is known.
+/// The acquaintance with a server, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Acquaintance {
     /// It has not answered yet.
@@ -51,18 +51,18 @@ enum Acquaintance {
 }
 
 impl Voters {
-    /// One voter for each of the `servers`; not started yet. With `strict`, servers that could lose their counters when
-    /// killed are refused.
+    /// Returns one voter for each of the `servers`; not started yet. With `strict`, servers that could lose their
+    /// counters when killed are refused.
     pub(super) fn new(servers: Vec<Server>, strict: bool, concerns: Vec<String>) -> Self {
         Self { servers, strict, peers: Vec::new(), events: None, round: 0, concerns }
     }
 
-    /// The servers.
+    /// Returns the servers.
     pub(super) fn servers(&self) -> &[Server] {
         &self.servers
     }
 
-    /// The number of servers.
+    /// Returns the number of servers.
     pub(super) fn len(&self) -> usize {
         self.servers.len()
     }
@@ -108,7 +108,7 @@ impl Voters {
         }
     }
 
-    /// Receives the next answer to any request, and notes what it tells of its server.
+    /// Receives the next answer to any request, and updates the state of its server.
     async fn hear(&mut self) -> Result<Event, Error> {
         let event = match &mut self.events {
             Some(events) => events.recv().await,
@@ -138,7 +138,7 @@ impl Voters {
         Ok(event)
     }
 
-    /// Receives the next answer of this `round`; `None` when `limit` comes first.
+    /// Receives the next answer of this `round`; `None` if `limit` comes first.
     pub(super) async fn hear_of(&mut self, round: u64, limit: Option<Instant>) -> Result<Option<Event>, Error> {
         loop {
             let event = match limit {
@@ -154,14 +154,14 @@ impl Voters {
         }
     }
 
-    /// The number of the earlier server that is the same one under another name, if any.
+    /// Returns the number of the earlier server that is the same one under another name, if any.
     pub(super) fn twin(&self, index: usize) -> Option<usize> {
         let id = self.peers[index].run_id.as_ref()?;
         self.peers[..index].iter().position(|other| other.run_id.as_ref() == Some(id))
     }
 
-    /// The error in the list of servers, as far as it is known by now: two names for one server, or one that must not
-    /// vote.
+    /// Returns the error in the list of servers, if one is known by now: two names for one server, or a server that
+    /// must not vote.
     pub(super) fn bad_topology(&self, failures: &Failures) -> Option<Error> {
         let twins = (0..self.peers.len()).find_map(|index| self.twin(index).map(|twin| (twin, index)));
         if let Some((one, other)) = twins {
@@ -171,12 +171,12 @@ impl Voters {
         failures.values().find(|failure| failure.unfit).map(errors::bad_topology)
     }
 
-    /// Whether a server has answered, but has not identified itself.
+    /// Returns `true` if a server has answered, but has not identified itself.
     pub(super) fn is_unintroduced(&self, index: usize) -> bool {
         self.peers[index].acquaintance == Acquaintance::Seen
     }
 
-    /// Whether a vote of the present attempt was given back there.
+    /// Returns `true` if a vote of the present attempt was given back there.
     pub(super) fn has_freed(&self, index: usize) -> bool {
         self.peers[index].freed
     }
@@ -188,7 +188,7 @@ impl Voters {
         }
     }
 
-    /// What has been noticed since the last call that could make locks unsafe, for one warning each.
+    /// Takes the findings since the last call that could make locks unsafe, for one warning each.
     pub(super) fn concerns(&mut self) -> Vec<String> {
         std::mem::take(&mut self.concerns)
     }

@@ -1,6 +1,6 @@
 /*!
-What the answers of a server mean: rows of texts, each of which begins with the word for what it is. An answer in a form that
-the statements never give means nothing; above all it is not a grant.
+Parses the answers of a server: rows of texts, each of which begins with a word for its kind. An answer in a form that
+the statements never give is malformed; above all it is not a grant.
 */
 
 use std::str::FromStr;
@@ -14,47 +14,47 @@ use crate::lock::admission::Mode;
 /// A row as the server sent it.
 pub(crate) type Row = Vec<Option<String>>;
 
-/// An answer that makes no sense.
+/// The error for a malformed answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The lock as it is.
+/// The state of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// Whether it is ours.
+    /// `true` if the lock is ours.
     pub mine: bool,
-    /// Whether it is free.
+    /// `true` if the lock is free.
     pub free: bool,
-    /// Its columns.
+    /// The columns of its row.
     pub columns: Columns,
-    /// For how many milliseconds it is held from now on; none where it never ends.
+    /// Milliseconds until a lease ends: the lock's, or the earliest of holders in our mode; `None` if it never ends.
     pub left: Option<i64>,
     /// The server's time in milliseconds since 1970.
     pub now: u64,
-    /// The number of the process that answered, where servers have such numbers.
+    /// The number of the process that answered, if servers have such numbers.
     pub process: Option<i32>,
-    /// A token that cannot be used.
+    /// A token that is too large to be used.
     pub damaged: Option<i64>,
-    /// Another number of slots that others use.
+    /// A different number of slots that others use.
     pub other_slots: Option<u32>,
-    /// What is recorded of the period where a command has succeeded in it.
+    /// The record of a success in the period, if there is one.
     pub done: Option<Box<Done>>,
-    /// The name of its row, which may differ from the one that was asked for where the database takes both for one.
+    /// The name of its row, which may differ from the requested one if the database takes both as equal.
     pub name: String,
-    /// The request to stop that was made to its holder, as it was written.
+    /// The text of the request to stop that was made to its holder.
     pub ask: Option<String>,
 }
 
-/// The waiters that are nearest before us, by their owners' ids.
+/// The nearest waiters before us, by their owners' ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// Of all of them.
+    /// The nearest of all of them.
     pub nearest: Option<String>,
-    /// Of those of another mode.
+    /// The nearest one of another mode.
     pub other: Option<String>,
 }
 
-/// The lock as an answer has it: `Ok(None)` where it has no row yet. Fails when the answer makes no sense.
+/// Reads the lock in an answer; `Ok(None)` if it has no row yet. Fails if the answer is malformed.
 pub(crate) fn look(rows: &[Row]) -> Result<Option<Look>, Malformed> {
     let Some(row) = of(rows, "look") else { return Ok(None) };
     let [
@@ -109,16 +109,16 @@ fn member(owner: &str, slot: Option<&str>, done: Option<&str>, beside: Option<&s
     Ok(Member { owner: owner.to_owned(), slot, done, beside: number(beside)?.unwrap_or_default() })
 }
 
-/// The token of a lock that is ours. Fails where it cannot be one.
+/// Returns the token of a lock that is ours. Fails if it is missing or out of range.
 pub(crate) fn token(look: &Look) -> Result<u64, Malformed> {
     look.columns.token.filter(|token| (1..TOKEN_LIMIT).contains(token)).ok_or(Malformed)
 }
 
-/// Our place in the queue; none when the answer has none, or makes no sense.
+/// Returns our place in the queue; `None` if the answer has none, or is malformed.
 pub(crate) fn queue_view(rows: &[Row]) -> Option<QueueView> {
     let [_, position, is_head, used, most, ..] = of(rows, "queue")?[..] else { return None };
     let count = |count| number(count).ok().flatten();
-    // MySQL has another statement for that, where the user has no limit of its own.
+    // MySQL has another statement for this number if the user has no limit of its own.
     let used = match of(rows, "Threads_connected").as_deref() {
         Some([_, connected]) if used.is_none() => *connected,
         _ => used,
@@ -131,7 +131,7 @@ pub(crate) fn queue_view(rows: &[Row]) -> Option<QueueView> {
     })
 }
 
-/// The waiters before us, where the answer has them.
+/// Returns the waiters before us, if the answer has them.
 pub(crate) fn ahead(rows: &[Row]) -> Ahead {
     let named = |name: Option<&str>| name.filter(|id| is_id(id)).map(str::to_owned);
     match of(rows, "queue").as_deref() {
@@ -140,17 +140,17 @@ pub(crate) fn ahead(rows: &[Row]) -> Ahead {
     }
 }
 
-/// Whether what we waited for is gone.
+/// Returns `true` if the event that we waited for has happened.
 pub(crate) fn is_gone(rows: &[Row]) -> bool {
     matches!(of(rows, "gone").as_deref(), Some([_, Some("1")]))
 }
 
-/// Whether a text is the id of an owner, which may stand in a statement as it is.
+/// Returns `true` if a text is the id of an owner, which may be put into a statement as it is.
 fn is_id(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What became of a release.
+/// Reads the outcome of a release.
 pub(crate) fn released(rows: &[Row]) -> Released {
     match () {
         () if of(rows, "kept").is_some() => Released::Kept,
@@ -159,7 +159,7 @@ pub(crate) fn released(rows: &[Row]) -> Released {
     }
 }
 
-/// The row that begins with `word`.
+/// Returns the row that begins with `word`.
 pub(crate) fn of<'a>(rows: &'a [Row], word: &str) -> Option<Vec<Option<&'a str>>> {
     let row = rows.iter().find(|row| row.first().is_some_and(|first| first.as_deref() == Some(word)))?;
     Some(row.iter().map(Option::as_deref).collect())
@@ -173,12 +173,12 @@ fn yes(field: Option<&str>) -> Result<bool, Malformed> {
     }
 }
 
-/// A number that may be missing.
+/// Parses a number that may be missing.
 fn number<N: FromStr>(field: Option<&str>) -> Result<Option<N>, Malformed> {
     field.map(str::parse::<N>).transpose().map_err(|_| Malformed)
 }
 
-/// A time that may be missing, as one before 1970 is.
+/// Parses a time; `None` if it is missing or before 1970.
 fn moment(field: Option<&str>) -> Result<Option<u64>, Malformed> {
     Ok(number::<i64>(field)?.and_then(|number| u64::try_from(number).ok()))
 }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((looked.name.as_str(), looked.ask.as_deref()), ("job", Some("ASK")));
         assert_eq!(looked.columns.since, Some(1000));
         assert_eq!(look(&[]), Ok(None));
-        // One that never ends, and one with a field too few.
+        // A lock that never ends, and a row with a field too few.
         let endless = fields(&[
             "look", "f", "f", "x", "NULL", "NULL", "NULL", "1000", "NULL", "1100", "77", "NULL", "NULL", "NULL",
             "NULL", "NULL", "NULL", "NULL", "job", "ASK",

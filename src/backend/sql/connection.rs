@@ -1,5 +1,5 @@
 /*!
-The connection to the primary, made anew when it broke or an answer is overdue; what has failed on it is put into words.
+The connection to the primary, replaced if it breaks or an answer is overdue. Explains failures on it in words.
 */
 
 use std::time::Duration;
@@ -14,56 +14,56 @@ use crate::backend::sql::template::lines;
 use crate::backend::sql::turn::{Watch, glances};
 use crate::clock::{Instant, before, sleep_until};
 
-/// How often a transaction that lost against another one is repeated at once.
+/// The number of immediate repeats of a transaction that lost against another one.
 const REPEATS: usize = 3;
-/// How much later than a wait was to end its answer may come.
+/// The grace period for an answer after the end of a wait.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// How long a holder listens at a time.
+/// The time for which a holder listens at a stretch.
 const LONG: Duration = Duration::from_secs(86_400);
-/// How often it is asked whether a holder is to stop, by servers that do not notify it.
+/// The interval at which a holder looks for a request to stop if the server does not notify it.
 const BETWEEN_GLANCES: Duration = Duration::from_secs(1);
 
-/// What may still be unanswered on a connection, and so decides what may follow on it.
+/// The request that may be unanswered on a connection, which decides what may follow on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outstanding {
     /// Every request has been answered.
     Nothing,
-    /// A request: the server executes what is sent next after it.
+    /// A request: the server executes the next one after it.
     Request,
-    /// A release: what is sent next may have to wait for long.
+    /// A request, such as a release, behind which the next one may have to wait for long.
     Blocker,
 }
 
-/// A connection to the primary, or the lack of one.
+/// A connection to the primary, which may be missing.
 #[derive(Debug)]
 pub(crate) struct Connection<L> {
     servers: Servers,
-    /// The table of locks, in the schema where it was found or is assumed.
+    /// The table of locks, in the schema where it was found or is assumed to be.
     table: Table,
-    /// What the server has found of it last.
+    /// The server's last report about the tables.
     found: Option<Found>,
     open: Option<Open<L>>,
 }
 
-/// A connection, and what is known of what was asked on it.
+/// An open connection, and the state of the requests on it.
 #[derive(Debug)]
 struct Open<L> {
     link: L,
     outstanding: Outstanding,
-    /// Whether the last request may have left a transaction that failed.
+    /// `true` if the last request may have left a failed transaction open.
     is_aborted: bool,
-    /// The tables that were found to be what they must be.
+    /// The tables that are known to be what they must be.
     known: Tables,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum Unasked<S> {
-    /// The server answered with this error; and how that is told.
+    /// The server answered with this error, here also in dlock's words.
     Said(S, Error),
-    /// The table is in another schema than the request says, as [`Connection::table`] has it now. Nothing was done.
+    /// The table is in another schema than requested, now in [`Connection::table`]. Nothing was done.
     Elsewhere(Error),
-    /// Anything else.
+    /// Any other failure.
     Failed(Error),
 }
 
@@ -76,37 +76,37 @@ impl<S> From<Unasked<S>> for Error {
 }
 
 impl<L: Link> Connection<L> {
-    /// A connection to the primary of `servers` that is not made yet, for the locks in `table`.
+    /// Creates a connection to the primary of `servers`, which is not made yet, for the locks in `table`.
     pub(crate) fn new(servers: Servers, table: Table) -> Self {
         Self { servers, table, found: None, open: None }
     }
 
-    /// The table of locks, as requests name it.
+    /// Returns the table of locks, as requests name it.
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Whether the table is known to be in the schema of [`Self::table`].
+    /// Returns `true` if the table is known to be in the schema of [`Self::table`].
     pub(crate) fn located(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.known != Tables::NONE) || !self.table.is_assumed()
     }
 
-    /// What the server has found of the tables.
+    /// Returns the server's last report about the tables.
     pub(crate) fn found(&self) -> Option<&Found> {
         self.found.as_ref()
     }
 
-    /// Where the tables are to be made that are missing.
+    /// Sets the schema in which missing tables are made.
     pub(crate) fn make_in(&mut self, schema: &str) {
         self.table = self.table.clone().found_in(schema);
     }
 
-    /// The servers.
+    /// Returns the servers.
     pub(crate) fn servers(&self) -> &Servers {
         &self.servers
     }
 
-    /// The name of the server at the other end, or of all where there is no connection.
+    /// Returns the name of the connected server, or of all servers if there is no connection.
     pub(crate) fn name(&self) -> String {
         self.open.as_ref().map_or_else(|| self.servers.location.to_string(), |open| open.link.name().to_owned())
     }
@@ -116,7 +116,7 @@ impl<L: Link> Connection<L> {
         self.open = None;
     }
 
-    /// Makes sure that there is a connection on which nothing is unanswered: whether it is a new one.
+    /// Makes sure that there is a connection on which nothing is unanswered; returns `true` if it is new.
     pub(crate) async fn connect(&mut self) -> Result<bool, Error> {
         let is_ready = |open: &Open<L>| open.outstanding == Outstanding::Nothing && open.link.is_open();
         if !self.open.as_ref().is_some_and(is_ready) {
@@ -129,9 +129,9 @@ impl<L: Link> Connection<L> {
         Ok(false)
     }
 
-    /// Makes sure that there is a connection for a request that must be executed last. After an unanswered request the same
-    /// connection keeps the order, however late the server is; a connection with an unanswered release is replaced. Whether it
-    /// is a new one.
+    /// Makes sure that there is a connection for a request that must be executed last; returns `true` if it is new.
+    /// After an unanswered request the same connection keeps the order, however late the server is; a connection with
+    /// an unanswered release is replaced.
     pub(crate) async fn connect_in_order(&mut self) -> Result<bool, Error> {
         let is_there = |open: &Open<L>| open.outstanding != Outstanding::Blocker && open.link.is_open();
         if !self.open.as_ref().is_some_and(is_there) {
@@ -149,12 +149,12 @@ impl<L: Link> Connection<L> {
         Ok(())
     }
 
-    /// Whether notifications do not arrive here, by what the server answered.
+    /// Returns `true` if the server's answer shows that notifications do not arrive here.
     pub(crate) fn is_deaf(&self, look: &Look) -> bool {
         self.open.as_ref().is_some_and(|open| open.link.is_deaf(look))
     }
 
-    /// Whether the server notifies us on this connection, or never does.
+    /// Returns `true` if the server notifies us on this connection, or never does.
     pub(crate) fn is_listening(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.link.is_listening())
     }
@@ -166,7 +166,7 @@ impl<L: Link> Connection<L> {
         }
     }
 
-    /// Forgets notifications that have come: what is asked next sees what they were about.
+    /// Discards notifications that have arrived: the next request sees what they were about.
     pub(crate) fn forget_notifications(&self) {
         if let Some(open) = &self.open {
             open.link.forget_notifications();
@@ -185,8 +185,8 @@ impl<L: Link> Connection<L> {
         Err(error)
     }
 
-    /// Waits for what `watch` asks about, which has been in the way since `since`, but not beyond `until`: whether it has
-    /// happened.
+    /// Waits for the event of `watch`, which we have awaited since `since`, but not beyond `until`; returns `true` if
+    /// it has happened.
     pub(crate) async fn watched(&mut self, watch: &Watch, since: Instant, until: Instant) -> Result<bool, Error> {
         let watched = async {
             match watch {
@@ -194,7 +194,7 @@ impl<L: Link> Connection<L> {
                 Watch::Room { request } => self.room(request, since, until).await,
             }
         };
-        // A server that is silent is given up, as with every request.
+        // A silent server is given up, as with every request.
         if let Ok(watched) = before(until + OVERDUE, watched).await {
             return watched;
         }
@@ -203,8 +203,8 @@ impl<L: Link> Connection<L> {
         Err(error)
     }
 
-    /// Waits until a holder may have been asked to stop: until the answer to `request` has a row, or without one for a
-    /// notification. False where that cannot be found out.
+    /// Waits until a holder may have been asked to stop: until the answer to `request` has a row or, without a request,
+    /// until a notification. Returns `false` if that cannot be found out.
     pub(crate) async fn asked(&mut self, request: Option<&str>) -> bool {
         let Some(request) = request else {
             return self.is_listening() && self.heard(Instant::now() + LONG).await.is_ok();
@@ -239,8 +239,8 @@ impl<L: Link> Connection<L> {
         Ok(false)
     }
 
-    /// Sends one request, which uses these `tables`, and waits for its answer. When this future is dropped, the request stays
-    /// noted as unanswered.
+    /// Sends one request, which uses these `tables`, and waits for its answer. If this future is dropped, the request
+    /// stays noted as unanswered.
     pub(crate) async fn ask(
         &mut self,
         text: &str,
@@ -256,14 +256,14 @@ impl<L: Link> Connection<L> {
         }
     }
 
-    /// Asks once, if the tables are what the request takes them for.
+    /// Sends a request once, if the tables are what it takes them for.
     async fn ask_once(
         &mut self,
         text: &str,
         tables: Tables,
         outstanding: Outstanding,
     ) -> Result<Vec<Row>, Unasked<L::Said>> {
-        // Where the others are is where the table of locks is.
+        // The other tables are in the schema of the table of locks.
         let tables = if tables == Tables::NONE { tables } else { tables.and(Tables::LOCK) };
         let is_known = |open: &Open<L>| open.known.has(tables);
         if self.open.as_ref().is_some_and(is_known) {
@@ -289,7 +289,7 @@ impl<L: Link> Connection<L> {
         }
     }
 
-    /// Asks what is to be said of the tables; none where that cannot be asked.
+    /// Asks the server about the tables; `None` if it cannot be asked.
     pub(crate) async fn look_into(&mut self) -> Result<Option<&Found>, Error> {
         self.find(Tables::LOCKS).await?;
         Ok(self.found.as_ref())
@@ -301,7 +301,7 @@ impl<L: Link> Connection<L> {
         }
     }
 
-    /// Finds out where the tables are: whether all of them are there. Fails where they cannot be relied on.
+    /// Finds out where the tables are; returns `true` if all of them exist. Fails if they cannot be relied on.
     async fn find(&mut self, tables: Tables) -> Result<bool, Unasked<L::Said>> {
         let question = L::place(&self.table, tables);
         if question.is_empty() {
@@ -326,13 +326,12 @@ impl<L: Link> Connection<L> {
         Ok(is_whole)
     }
 
-    /// Sends one request.
     async fn send(&mut self, text: &str, outstanding: Outstanding) -> Result<Vec<Row>, Unasked<L::Said>> {
         let Some(open) = &mut self.open else {
             return Err(Unasked::Failed(errors::no_connection(&self.servers.location)));
         };
         open.outstanding = outstanding;
-        // A transaction that failed is still open, and its end is no error where there is none.
+        // A failed transaction is still open. Rolling back is no error if there is none.
         let roll_back = if std::mem::replace(&mut open.is_aborted, true) { "ROLLBACK;\n" } else { "" };
         let failure = match open.link.ask(&format!("{roll_back}{text}")).await {
             Err(Asked::Failed(failure)) => failure,
@@ -351,8 +350,8 @@ impl<L: Link> Connection<L> {
         };
         let error = open.link.explain(&self.servers, &failure);
         match failure {
-            // An error that the server answered leaves the connection in order. A server that has become a standby is not the
-            // one to ask.
+            // An error answered by the server leaves the connection intact. A server that has become a standby is the
+            // wrong one to ask.
             Failure::Said(said) if !said.is_fatal() && !said.is_standby() => {
                 open.outstanding = Outstanding::Nothing;
                 Err(Unasked::Said(said, error))

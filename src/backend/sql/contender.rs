@@ -1,10 +1,10 @@
 /*!
-A contender for a row of ShedLock's table with an end by the database's clock. The row is never deleted.
+A contender for a row of ShedLock's table, which ends by the database's clock. The row is never deleted.
 
-Tokens and what holders publish stand in a table next to it, which is changed in the same transaction. Another one has the
-queue of waiters (first come, first served); a release wakes the head, and only the head looks at the end of the lease. Waiting
-holds no snapshot and no transaction, so that it is in nobody's way. The queue and the wake-up are hints: exclusion rests on
-the row.
+Tokens and published holders are in a table next to it, which is changed in the same transaction. Another one has the
+queue of waiters (first come, first served); a release wakes the head, and only the head looks at the end of the lease.
+A waiter holds no snapshot and no transaction, so it blocks nobody. The queue and the wake-up are hints: exclusion rests
+on the row.
 */
 
 mod verdict;
@@ -25,13 +25,13 @@ use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::lock::admission::Mode;
 
-/// The least time between two looks at a lock, whatever the server says.
+/// The minimum time between two looks at a lock, whatever the server says.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// How long a waiter that hangs up waits for the server to know.
+/// The time-out for telling the server that a waiter hangs up.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How often an attempt is made where the row must be made first, and others may do so at the same time.
+/// The number of attempts if the row must be made first, while others may do the same.
 const TRIES: usize = 4;
-/// How far ahead of the server's clock another program's clock may be, in milliseconds.
+/// The most that another program's clock may be ahead of the server's, in milliseconds.
 const AHEAD: u64 = 60_000;
 
 /// One claim at one database.
@@ -39,36 +39,36 @@ const AHEAD: u64 = 60_000;
 pub(super) struct SqlContender<D: Dialect> {
     claim: Claim,
     session: Session<D>,
-    /// Whether the table and the server have been looked at.
+    /// `true` if the table and the server have been inspected.
     inspected: bool,
     concerns: Vec<String>,
-    /// Whether we may be in the queue.
+    /// `true` if we may be in the queue.
     joined: bool,
-    /// Whether notifications do not arrive, as far as is known.
+    /// `true` if notifications are known not to arrive.
     is_deaf: bool,
-    /// Who was in the way and then seemed to be gone.
+    /// The contender that was in the way and then seemed to be gone.
     gone: Option<String>,
-    /// Since when we have had to wait for the same.
+    /// The watch that we wait for, and the start of that wait.
     since: Option<(Option<Watch>, Instant)>,
     crowd: Crowd,
-    /// The request to stop that was seen last.
+    /// The last request to stop that was seen.
     asked: Option<Ask>,
-    /// What the next [`Contender::changed`] does.
+    /// The next action of [`Contender::changed`].
     next: Next,
-    /// When the last attempt was sent.
+    /// The time at which the last attempt was sent.
     looked: Instant,
 }
 
-/// How a waiter waits.
+/// The way in which a waiter waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
-    /// Connected, for this long at most, for a notification or for what is watched.
+    /// Connected, for this long at most, until a notification or the watched event.
     Stay(Duration, Option<Watch>),
-    /// Away for this long.
+    /// Disconnected, for this long.
     Away(Duration),
 }
 
-/// What an attempt has come to.
+/// The outcome of an attempt.
 struct Tried {
     sent: Instant,
     look: Look,
@@ -77,7 +77,7 @@ struct Tried {
 }
 
 impl<D: Dialect> SqlContender<D> {
-    /// Contends for `claim` by this connection, which need not be made yet.
+    /// Creates a contender for `claim` on this connection, which need not be made yet.
     pub(super) fn new(claim: Claim, connection: Connection<D::Link>) -> Self {
         let session = Session::new(&claim, connection);
         Self {
@@ -102,7 +102,7 @@ impl<D: Dialect> SqlContender<D> {
         self.session.ask(text, uses, outstanding).await
     }
 
-    /// One attempt, also where the row must be made first; none where a table is missing.
+    /// Makes one attempt, and the row first if it is missing; `None` if a table is missing.
     async fn tried(&mut self, queue: bool) -> Result<Option<Tried>, Error> {
         let mut again = false;
         for _ in 0..TRIES {
@@ -137,8 +137,8 @@ impl<D: Dialect> SqlContender<D> {
                     continue;
                 }
                 self.is_deaf = self.session.connection.is_deaf(&look);
-                // The row was made by another client when this one had looked for it already. That one may be a reader, which is
-                // in no other's way.
+                // Another client made the row after this one had looked for it. That client may be a reader, which is
+                // not in the way of other readers.
                 let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
                 let is_open = look.free || is_read && self.claim.mode == Mode::Shared;
                 let is_news = is_open && !look.mine && look.damaged.is_none() && look.done.is_none();
@@ -153,7 +153,7 @@ impl<D: Dialect> SqlContender<D> {
         Err(self.session.malformed())
     }
 
-    /// Turns what is in the way into what waiters are told, and decides when to look again.
+    /// Describes for waiters what is in the way, and decides when to look again.
     fn busy(&mut self, tried: Tried) -> Busy {
         let Tried { sent, look, sight, ahead } = tried;
         let holder = if look.free { Holder::Nobody } else { look.columns.holder() };
@@ -170,8 +170,8 @@ impl<D: Dialect> SqlContender<D> {
         let away = sight.and_then(|sight| self.crowd.looked(sent, sight, u16::from_ne_bytes(random)));
         let watch =
             obstacle(self.claim.mode, &look, &ahead).and_then(|obstacle| self.session.statements.watch(obstacle));
-        // Who is in the way although it seemed to be gone cannot be watched: it has lost its connection, or has one to another
-        // server.
+        // A contender that is in the way although it seemed to be gone cannot be watched: it has lost its connection,
+        // or is connected to another server.
         let is_gone = |watch: &Watch| matches!(watch, Watch::Gone { entry, .. } if self.gone.as_ref() == Some(entry));
         let is_deaf = self.is_deaf || watch.as_ref().is_some_and(is_gone);
         let watch = watch.filter(|watch| !is_gone(watch));
@@ -187,7 +187,7 @@ impl<D: Dialect> SqlContender<D> {
         Busy { holder, beside, position, now: look.now }
     }
 
-    /// The lock is ours: what was granted.
+    /// Returns the grant of a lock that is ours.
     async fn granted(&mut self, sent: Instant, look: &Look) -> Result<Attempt, Error> {
         let token = answers::token(look).map_err(|_| self.session.malformed())?;
         let slot = look.columns.member.as_ref().and_then(|member| member.slot);
@@ -195,14 +195,14 @@ impl<D: Dialect> SqlContender<D> {
         self.crowd = Crowd::default();
         (self.gone, self.since) = (None, None);
         let lease = self.lease(sent, look);
-        // The row lasts for the minimum hold from the first renewal on, before the lock is used: a request that arrives too late
-        // costs a lease and no more.
+        // Only the first renewal, before the lock is used, extends the row to the minimum hold: an attempt that arrives
+        // too late costs a lease and no more.
         let lease = if self.claim.min_hold.is_zero() { lease } else { self.hold_on().await? };
         Ok(Attempt::Held(Grant { token, slot: slot.filter(|_| self.claim.mode.slots().is_some()), lease }))
     }
 
-    /// Until when the lock is ours, by a request that was sent at this time: no longer than was asked for, nor than the table has
-    /// kept, whose columns may round.
+    /// Returns the lease of a request sent at `sent`: no longer than requested, and no longer than stored in the table,
+    /// whose columns may round.
     fn lease(&self, sent: Instant, look: &Look) -> Lease {
         let stored = self.session.statements.stored(look).unwrap_or(self.claim.ttl);
         Lease::until(sent, self.claim.ttl.min(stored))
@@ -244,7 +244,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
     }
 
     async fn passed_on(&mut self, _held: &Adopted) -> Result<bool, Error> {
-        // The row keeps its last holder. A renewal changes nothing there, and shows it.
+        // The row keeps its last holder. Renewing a free lock changes nothing, and shows the row.
         let rows = match self.ask(|statements| statements.renew(false), Outstanding::Request).await {
             Ok(rows) => rows,
             Err(Unasked::Said(said, _)) if said.is_missing_table() => return Ok(false),
@@ -256,7 +256,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let joins = queue == Queue::Join;
-        // Without a place in the queue first: where nobody is in the way it is not touched.
+        // The first attempt does not join the queue: if nobody is in the way, the queue is not touched.
         let Some(mut tried) = self.tried(joins && self.joined).await? else { return Ok(Attempt::Unprepared) };
         let is_queued = tried.sight.is_some();
         if !tried.look.mine && joins && !is_queued && self.decided(&tried).is_none() {
@@ -294,7 +294,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
             }
             Next::Away(pause) => {
                 let until = Instant::now() + pause;
-                // Where it fails, the place is dead for a while and counts again with the next heartbeat.
+                // If this fails, the place is dead for a while and counts again with the next heartbeat.
                 let _ = before(Instant::now() + FAREWELL, self.ask(D::away, Outstanding::Blocker)).await;
                 self.session.connection.hang_up();
                 sleep_until(until).await;
@@ -329,7 +329,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
     }
 
     async fn disturbed(&mut self) {
-        // Each request to stop is told once. What goes wrong is the matter of the next renewal.
+        // Each request to stop is reported once. Errors are left to the next renewal.
         if self.asked.is_some() || !self.session.connection.asked(self.session.statements.asked().as_deref()).await {
             std::future::pending::<()>().await;
         }

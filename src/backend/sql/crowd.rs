@@ -1,47 +1,47 @@
 /*!
-Which waiters stay connected. A database has few connections, and they are for its applications: the first waiters stay, and
-so do the first hundred while at most half of the connections are in use. The others keep their places, hang up, and come back
-in time for their turn.
+Decides which waiters stay connected. A database has few connections, and they are for its applications: the first
+waiters stay, and so do the first hundred while at most half of the connections are in use. The others keep their
+places, hang up, and reconnect in time for their turn.
 */
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// How many waiters stay connected however full the server is; fewer where this would be more than a quarter of what there is.
+/// The number of waiters that always stay connected: at most a quarter of the connections, but at least one.
 const FIRST: u64 = 4;
-/// How many waiters stay connected at most: each of them reports as alive, and is counted by those behind it when they do.
+/// The most waiters that stay connected: each sends heartbeats, and with each heartbeat counts the waiters before it.
 const MOST: u64 = 100;
-/// The first time away, where nothing is known of the pace.
+/// The first time away, if the pace is unknown.
 const AT_FIRST: Duration = Duration::from_secs(1);
 /// The shortest and the longest time away.
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What a waiter sees when it looks.
+/// A waiter's view of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueView {
     /// Its place in the queue, 1 for the first.
     pub position: u64,
-    /// Whether no waiter that is connected is before it.
+    /// `true` if no connected waiter is before it.
     pub is_head: bool,
-    /// How many connections there are: at the server, for the database or of the role, whichever are scarcer.
+    /// The connections in use: at the server, for the database or of the role, whichever are scarcest.
     pub used: u64,
-    /// How many it may have.
+    /// The limit on these connections.
     pub most: u64,
 }
 
-/// How one waiter comes and goes.
+/// Decides when one waiter hangs up and comes back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crowd {
-    /// The last look: when, and the place in the queue then.
+    /// The time of the last look, and the place in the queue then.
     last: Option<(Instant, u64)>,
     /// The last time away.
     away: Option<Duration>,
 }
 
 impl Crowd {
-    /// After a look at `now`: for how long to hang up, or `None` to stay connected. `random` spreads those who left together.
+    /// Returns how long to hang up after a look at `now`; `None` to stay. `random` spreads waiters that left together.
     pub(crate) fn looked(&mut self, now: Instant, sight: QueueView, random: u16) -> Option<Duration> {
         let last = self.last.replace((now, sight.position));
         let first = FIRST.min(sight.most / 4).max(1);
@@ -53,7 +53,7 @@ impl Crowd {
         let moved = last.map_or(0, |(_, before)| before.saturating_sub(sight.position));
         let away = match last {
             Some((then, _)) if moved > 0 => {
-                // Half of the time in which, at this pace, it will be among the first.
+                // Half of the time after which, at this pace, it will be among the first.
                 let ahead = u32::try_from(sight.position - first).unwrap_or(u32::MAX);
                 let moved = u32::try_from(moved).unwrap_or(u32::MAX);
                 now.since(then).saturating_mul(ahead) / moved / 2
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
-    /// The random number that changes nothing.
+    /// The random number that leaves a time as it is.
     const MIDDLE: u16 = u16::MAX / 2;
 
     fn at(seconds: u32) -> Instant {

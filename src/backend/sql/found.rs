@@ -1,6 +1,6 @@
 /*!
-What a server has found of the tables: in which schema they are, and whether others than those who are trusted could have
-prepared them so that a statement does something else than it says.
+A server's report about the tables: their schema, and whether untrusted roles could have prepared them so that a
+statement does more than it says.
 */
 
 use crate::backend::error::{Error, ErrorKind};
@@ -9,31 +9,30 @@ use crate::backend::sql::errors::bad_table;
 use crate::backend::sql::table::Table;
 use crate::printable::shown;
 
-/// What was found.
+/// A server's report about the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The schema in which the table of locks is; none where there is no such table.
+    /// The schema in which the table of locks is; `None` if there is no such table.
     pub schema: Option<String>,
     /// The schema in which a table without a schema would be made.
     pub home: Option<String>,
-    /// The role.
     role: String,
-    /// Whether the path of the role has a schema of the role's own.
+    /// `true` if the search path of the role has the role's own schema.
     has_own: bool,
-    /// Another schema of the path that has such a table.
+    /// Another schema of the search path that has such a table.
     beside: Option<String>,
     /// Another schema of the database that has such a table, which this role may use.
     elsewhere: Option<String>,
-    /// Why a table may do something else than a statement says: a word for that, the table and its owner.
+    /// A reason not to rely on a table: a word for the reason, the table and its owner.
     fault: Option<String>,
-    /// Whether row-level security may hide rows from this role.
+    /// `true` if row-level security may hide rows from this role.
     hides: bool,
-    /// Whether all tables are there that were asked for.
+    /// `true` if all requested tables exist.
     pub is_whole: bool,
 }
 
 impl Found {
-    /// Reads a row; none where it has not the form that the statements give.
+    /// Reads a row; `None` if it does not have the form that the statements give.
     pub(crate) fn read(row: &[Option<&str>]) -> Option<Self> {
         let [_, schema, home, role, has_own, beside, elsewhere, fault, hides, is_whole] = row[..] else { return None };
         let is = |field: Option<&str>| field == Some("t");
@@ -43,17 +42,17 @@ impl Found {
         Some(Self { schema, home, role: role?, has_own, beside, elsewhere, fault, hides, is_whole })
     }
 
-    /// Whether the schema called so is the role's own, so that other roles look for the table elsewhere.
+    /// Returns `true` if this schema is the role's own, so that other roles look for the table elsewhere.
     pub(crate) fn is_own(&self, schema: &str) -> bool {
         self.has_own && schema == self.role
     }
 
-    /// Whether row-level security may hide locks from this role.
+    /// Returns `true` if row-level security may hide locks from this role.
     pub(crate) fn hides(&self) -> bool {
         self.hides
     }
 
-    /// The error where the tables cannot be relied on; errors call the server `name`.
+    /// Returns an error if the tables cannot be relied on; it calls the server `name`.
     pub(crate) fn refusal(&self, table: &Table, name: &str) -> Option<Error> {
         let fault = self.fault.as_ref().filter(|_| !table.is_trusted())?;
         let mut words = fault.splitn(3, ' ');
@@ -75,7 +74,7 @@ impl Found {
         Some(Error::new(ErrorKind::Unusable, format!("{name}: {what}; {hint}")))
     }
 
-    /// What could make two roles use two tables; `table` is the one that is used.
+    /// Returns reasons why two roles could use two different tables; `table` is the one in use.
     pub(crate) fn concerns(&self, table: &Table) -> Vec<String> {
         let Some(schema) = self.schema.as_deref().filter(|_| !table.is_named()) else { return Vec::new() };
         let name = format!("?table={}", shown(table.to_string().as_bytes()));
@@ -96,7 +95,7 @@ impl Found {
         concerns
     }
 
-    /// What a check tells of the tables.
+    /// Returns a check's findings about the tables.
     pub(crate) fn findings(&self, table: &Table) -> Vec<Finding> {
         let mut findings = vec![Finding::ok("table", shown(table.to_string().as_bytes()).to_string())];
         let known = self.beside.is_some() && !table.is_named();
@@ -116,7 +115,7 @@ impl Found {
     }
 }
 
-/// What is wrong with a table that is found under this word, and what mends it; none where it is no matter of its making.
+/// Returns the flaw for which this word stands, and the change that removes it; `None` for other reasons.
 fn flaw(word: &str) -> Option<(&'static str, &'static str)> {
     match word {
         "unlogged" => Some(("does not survive a crash of the server", "SET LOGGED")),

@@ -1,6 +1,6 @@
 /*!
-Looking at the locks in a database by requests that only read. What is asked is in [`looks`](crate::backend::sql::looks), and
-what the rows mean is decided in [`seen`].
+Looks at locks in a database by read-only requests, and sends breaks and requests to stop.
+[`looks`](crate::backend::sql::looks) has the statements of looks, and [`seen`] interprets the rows.
 */
 
 use crate::backend::sql::answers::{self, Row};
@@ -20,30 +20,30 @@ use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::key::{Key, Namespace};
 
-/// How many locks are read together, and how many holders of each.
+/// The number of locks that are read together, and of holders of each.
 const TOGETHER: usize = 50;
 const FEW: usize = 64;
 
-/// What came of a request.
+/// The result of a request.
 type Asked<D> = Result<Vec<Row>, Unasked<<<D as Dialect>::Link as Link>::Said>>;
 
 /// A look at the locks in one database.
 pub(super) struct SqlSurvey<D: Dialect> {
     connection: Connection<D::Link>,
     namespace: Namespace,
-    /// Why the last break could not be recorded.
+    /// The error that kept the last break from being recorded.
     untraced: Option<Error>,
-    /// Why the role may not read the records of breaks and of successes.
+    /// The error if the role may not read the records of breaks and of successes.
     refused: Option<String>,
 }
 
 impl<D: Dialect> SqlSurvey<D> {
-    /// Looks at the locks of this namespace by this connection, which need not be made yet.
+    /// Creates a look at the locks of this namespace on this connection, which need not be made yet.
     pub(super) fn new(connection: Connection<D::Link>, namespace: Namespace) -> Self {
         Self { connection, namespace, untraced: None, refused: None }
     }
 
-    /// What the server answers to one request, which uses these tables; again where they turn out to be in another schema.
+    /// Returns the server's answer to a request that uses these tables; asks again if they are in another schema.
     async fn ask(&mut self, request: impl Fn(&Table) -> String, tables: Tables) -> Asked<D> {
         let mut asked = self.ask_once(&request, tables).await;
         if matches!(asked, Err(Unasked::Elsewhere(_))) {
@@ -58,7 +58,7 @@ impl<D: Dialect> SqlSurvey<D> {
         asked.unwrap_or_else(|_| Err(Unasked::Failed(errors::silence(&self.connection.name()))))
     }
 
-    /// This lock, with the statement that frees it where it never expires.
+    /// Adds the statement that frees the lock, if the lock never expires.
     fn with_remedy(&self, mut seen: Seen) -> Seen {
         if seen.holders.iter().any(|holder| holder.left == Some(Left::Forever)) {
             seen.remedy = Some(D::LOOKS.remedy(self.connection.table(), &seen.spot.place));
@@ -66,7 +66,7 @@ impl<D: Dialect> SqlSurvey<D> {
         seen
     }
 
-    /// The rows about this lock with the server's time, and where it is, also where the database takes two names as one.
+    /// Returns the place of this lock, its rows and the server's time, also if the database takes two names as equal.
     async fn read_one(&mut self, key: &Key, depth: Depth) -> Result<(Spot, Vec<Line>, u64), Error> {
         let mut spot = Spot::of(key, name::row(&self.namespace, key));
         let (mut lines, mut now) = self.read(std::slice::from_ref(&spot), depth).await?;
@@ -77,8 +77,8 @@ impl<D: Dialect> SqlSurvey<D> {
         Ok((spot, lines, now))
     }
 
-    /// Makes one change about this party, and then what follows it, which is a hint: whether anything was changed. The change is
-    /// recorded too, if it is not `untraced`; a role that may not do that breaks locks all the same.
+    /// Makes one change about this party, and then sends the hint `then`; returns `true` if anything was changed. If
+    /// the change cannot be recorded, it is made all the same and `untraced` is set: recording may be denied.
     async fn change(
         &mut self,
         change: impl Fn(&Table, bool) -> String,
@@ -88,7 +88,7 @@ impl<D: Dialect> SqlSurvey<D> {
         self.untraced = None;
         let rows = match self.ask(|table| change(table, true), tables.and(Tables::ONCE)).await {
             Ok(rows) => rows,
-            // Also where others keep the table of the record locked. If that is not what it was about, it fails again.
+            // Others may also have locked the table of records. If the error has another cause, it comes back.
             Err(Unasked::Said(said, error)) if !said.is_fatal() && !said.is_standby() => {
                 let rows = self.ask(|table| change(table, false), tables).await?;
                 self.untraced = Some(error);
@@ -103,8 +103,8 @@ impl<D: Dialect> SqlSurvey<D> {
         Ok(is_done)
     }
 
-    /// What is recorded of breaks and of successes, by this request; nothing where the table for that is missing. A role that may
-    /// not read it is not tried again.
+    /// Returns the records of breaks or of successes that this request reads; none if their table is missing. A role
+    /// that may not read it does not try again.
     async fn records(&mut self, request: impl Fn(&Table) -> String) -> Result<Vec<Row>, Error> {
         if let Some(error) = &self.refused {
             return Err(Error::new(ErrorKind::Denied, error));
@@ -120,15 +120,15 @@ impl<D: Dialect> SqlSurvey<D> {
         }
     }
 
-    /// The error for an answer that makes no sense.
+    /// Returns the error for a malformed answer.
     fn malformed(&self) -> Error {
         errors::malformed(&self.connection.name(), D::Link::PRODUCT)
     }
 
-    /// The rows about these locks, and the server's time.
+    /// Returns the rows about these locks, and the server's time.
     async fn read(&mut self, spots: &[Spot], depth: Depth) -> Result<(Vec<Line>, u64), Error> {
         let mut rows = Vec::new();
-        // The first of these requests whose tables are all there. Where there are none, there are no locks.
+        // Use the first of these requests whose tables all exist. If there are no tables, there are no locks.
         for at in 0..3 {
             let tables = D::LOOKS.locks(self.connection.table(), &[], depth)[at].1;
             match self.ask(|table| D::LOOKS.locks(table, spots, depth)[at].0.clone(), tables).await {
@@ -148,7 +148,7 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 }
 
-/// The name of a lock's row and the last success there, as a row of an answer has them.
+/// Returns the name of a lock's row and the last success there, from a row of an answer.
 fn success(row: &[Option<String>]) -> Option<(&str, Done)> {
     let [_, Some(name), Some(text)] = row else { return None };
     Some((name, Done::read(text.as_bytes())?))
@@ -240,7 +240,7 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
     async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
         let mut found = Vec::with_capacity(spots.len());
         for spots in spots.chunks(TOGETHER) {
-            // The first waiter says how many there are.
+            // The row of the first waiter has the number of waiters.
             let (lines, now) = self.read(spots, Depth { holders: FEW, waiters: 1 }).await?;
             found.extend(spots.iter().map(|spot| seen(spot.clone(), &lines, now)));
         }

@@ -1,6 +1,6 @@
 /*!
-One connection to a server that takes writes, as far as all databases have it in common: finding the server, and what a
-request can come to.
+The common part of connections to one server that takes writes: finding the server, and the possible outcomes of a
+request.
 */
 
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::table::{Table, Tables};
 use crate::clock::{Instant, sleep_until};
 
-/// How long one server is tried alone before the next one is tried as well.
+/// The time for which one server is tried alone before the next one is tried as well.
 const SHARE: Duration = Duration::from_millis(700);
 
 /// The servers, and the credentials for them.
 #[derive(Clone, Debug)]
 pub(crate) struct Servers {
-    /// Where they are; the path is the database.
+    /// Their addresses; the path is the database.
     pub location: Location,
-    /// The role.
+    /// The role under which dlock logs in.
     pub user: String,
-    /// The database.
+    /// The name of the database.
     pub database: String,
-    /// How to speak TLS, where it is asked for.
+    /// The TLS settings, if TLS is requested.
     pub tls: Option<Tls>,
-    /// How they must let us prove who we are; none for any way that is sound.
+    /// The authentication method that they must use; `None` for any sound one.
     pub auth: Option<Auth>,
-    /// What they are asked.
+    /// The purpose of the connection.
     pub purpose: Purpose,
 }
 
-/// The one way in which a server must let us prove who we are.
+/// The only authentication method that a server may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
     /// SCRAM-SHA-256, by which the server also proves that it knows the password.
@@ -52,19 +52,19 @@ impl Auth {
     }
 }
 
-/// What a server is asked, and so what it must be able to do.
+/// The purpose of a connection, which decides what the server must be able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To take locks: it must take writes.
+    /// To take locks: the server must take writes.
     Locks,
-    /// To let processes meet: it must take writes, and may tell of many.
+    /// To let processes meet: the server must take writes, and its answers may be about many parties.
     Meetings,
-    /// What there is: it must be the one that takes writes, but the role may be one that can only read.
+    /// To look at locks: the server must be the one that takes writes, but the role may be read-only.
     Looks,
 }
 
 impl Purpose {
-    /// How much a server may send in answer to a request.
+    /// Returns how much a server may send in answer to a request.
     pub(crate) fn allowance(self) -> Allowance {
         let allowance = Allowance::default();
         if self != Self::Locks {
@@ -75,18 +75,18 @@ impl Purpose {
 }
 
 impl Servers {
-    /// Whether what travels to them is plain text over a network.
+    /// Returns `true` if the traffic to them is plain text over a network.
     pub(crate) fn is_plain(&self) -> bool {
         let is_tcp = self.location.addresses.iter().any(|address| matches!(address, Address::Tcp(..)));
         self.tls.is_none() && is_tcp
     }
 
-    /// Whether nobody else reads what travels to the one at `address`.
+    /// Returns `true` if nobody else can read the traffic to the server at `address`.
     pub(crate) fn is_private(&self, address: &Address) -> bool {
         self.tls.is_some() || matches!(address, Address::Unix(_))
     }
 
-    /// One of them as a URL names it.
+    /// Returns the name of one of them, as a URL has it.
     pub(crate) fn one(&self, address: &Address) -> String {
         let addresses = vec![address.clone()];
         match address {
@@ -96,19 +96,19 @@ impl Servers {
     }
 }
 
-/// What decides what comes after an error that a server answered.
+/// The properties of a server's error that decide what to do next.
 pub(crate) trait Said {
-    /// Whether a table or its schema is missing.
+    /// Returns `true` if a table or its schema is missing.
     fn is_missing_table(&self) -> bool;
-    /// Whether another dlock has made the table at the same time.
+    /// Returns `true` if another dlock has made the table at the same time.
     fn is_made_by_others(&self) -> bool;
-    /// Whether the role may not make a table, or cannot.
+    /// Returns `true` if the role may not or cannot make a table.
     fn forbids_tables(&self) -> bool;
-    /// Whether the transaction lost against another one, and is repeated at once.
+    /// Returns `true` if the transaction lost against another one, and is to be repeated at once.
     fn is_repeated(&self) -> bool;
-    /// Whether the server does not take writes, so that another one must be looked for.
+    /// Returns `true` if the server does not take writes, so that another one must be looked for.
     fn is_standby(&self) -> bool;
-    /// Whether the connection is over.
+    /// Returns `true` if the connection is over.
     fn is_fatal(&self) -> bool;
 }
 
@@ -117,22 +117,22 @@ pub(crate) trait Said {
 pub(crate) enum Failure<S> {
     /// The server answered with an error.
     Said(S),
-    /// There was no answer, or none that makes sense: the library's words.
+    /// There was no answer, or a malformed one; in the words of the library.
     Broke(String),
 }
 
-/// Why there is no answer that can be used.
+/// The reason why there is no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked<S> {
     /// The request failed.
     Failed(Failure<S>),
-    /// It was done without the replicas.
+    /// The request was carried out without the replicas.
     Unreplicated,
-    /// The answer makes no sense.
+    /// The answer is malformed.
     Malformed,
 }
 
-/// A connection.
+/// A connection to one server.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Link: std::fmt::Debug + Sized {
     /// The errors of its servers.
@@ -140,40 +140,40 @@ pub(crate) trait Link: std::fmt::Debug + Sized {
     /// The name of the product, for users.
     const PRODUCT: &'static str;
 
-    /// Connects to one server and logs in; fails where it takes no writes, as far as one of `several` is known to, and where it
-    /// is known already that the tables cannot be relied on.
+    /// Connects to one server and logs in. Fails if it takes no writes, which a single server (not `several`) may
+    /// report only later, and if it is already known that the tables cannot be relied on.
     async fn open(servers: &Servers, table: &Table, address: &Address, several: bool) -> Result<Self, Error>;
 
-    /// The server's name in messages.
+    /// Returns the server's name in messages.
     fn name(&self) -> &str;
 
-    /// Whether requests can be sent on it, as far as is known.
+    /// Returns `true` if requests can be sent, as far as is known.
     fn is_open(&self) -> bool;
 
-    /// What goes in front of a request that uses these tables of `table`, and fails as for a missing table where they are not what
-    /// the request takes them for; the rows that it answers begin with `guard`. Empty where that is known once there is a connection.
+    /// Returns statements to precede a request that uses these tables. They fail, as for a missing table, if a table is
+    /// not as expected; their rows begin with `guard`. Empty if that is known once there is a connection.
     fn guard(_table: &Table, _tables: Tables) -> String {
         String::new()
     }
 
-    /// Asks what is wrong with these tables of `table`: see [`Found`](crate::backend::sql::found::Found).
+    /// Returns the query for problems with these tables of `table`: see [`Found`](crate::backend::sql::found::Found).
     fn place(_table: &Table, _tables: Tables) -> String {
         String::new()
     }
 
-    /// Lets go of it so that nothing that is still on its way arrives.
+    /// Closes the connection so that nothing that is still on its way arrives.
     fn forget(self);
 
     /// Sends one request, and waits for the whole answer to it.
     async fn ask(&mut self, text: &str) -> Result<Vec<Row>, Asked<Self::Said>>;
 
-    /// Puts a failure into words.
+    /// Describes a failure.
     fn explain(&self, servers: &Servers, failure: &Failure<Self::Said>) -> Error;
 
-    /// Forgets notifications that have come: what is asked next sees what they were about.
+    /// Discards notifications that have arrived: the next request sees what they were about.
     fn forget_notifications(&self) {}
 
-    /// Whether the server notifies us here, or never does.
+    /// Returns `true` if the server notifies us here, or never does.
     fn is_listening(&self) -> bool {
         true
     }
@@ -181,12 +181,12 @@ pub(crate) trait Link: std::fmt::Debug + Sized {
     /// Notes that the server notifies us on this connection from now on.
     fn listens(&mut self) {}
 
-    /// Whether notifications would not arrive here, by what the server answered.
+    /// Returns `true` if the server's answer shows that notifications do not arrive here.
     fn is_deaf(&self, _look: &Look) -> bool {
         false
     }
 
-    /// Waits for a notification, but not beyond `until`. Fails where the connection has ended; none where it did so silently.
+    /// Waits for a notification until `until`. Fails if the connection has ended, with `None` if it did so silently.
     async fn notified(&mut self, until: Instant) -> Result<(), Option<Failure<Self::Said>>> {
         sleep_until(until).await;
         Ok(())

@@ -1,6 +1,6 @@
 /*!
-What a look at the locks in a database asks: statements that only read, in one transaction that sees all of them at one moment.
-They are those of the database, and their places are filled here.
+The requests of a look at the locks in a database: read-only statements in one transaction, which sees all locks at one
+moment. The dialect has the statements; their placeholders are filled here.
 */
 
 use std::time::Duration;
@@ -11,28 +11,28 @@ use crate::backend::sql::template::lines;
 use crate::backend::sql::told::Told;
 use crate::backend::survey::Spot;
 
-/// How many names are read at a time.
+/// The number of names read at a time.
 pub(crate) const PAGE: usize = 3000;
-/// How many bytes of what holders publish, and as many of what waiters do, are read by one request; of the others nothing is
-/// known but their ids.
+/// The bytes of holders' metadata, and as many of each lock's waiters, that one request reads; the others are read
+/// without their metadata.
 const ROOM: usize = 500_000;
-/// How long the server works for one statement: a little less than its answer is waited for.
+/// The limit on the server's work for one statement: a little less than the time-out of the answer.
 const WORK: Duration = Duration::from_millis(1800);
 
 /// The statements of looks at one kind of database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
-    /// What is asked for whenever a connection was made; empty for nothing.
+    /// The first request on every new connection; empty if there is none.
     pub greeting: &'static str,
-    /// Follows the beginning of a transaction, so that names in it mean what the server has; empty where they always do.
+    /// Follows the beginning of a transaction, so that names mean the server's own objects; empty if they always do.
     pub names_of: &'static str,
     /// Begins a transaction that only reads.
     pub begin: &'static str,
     /// Asks for the time.
     pub time: &'static str,
-    /// Asks for locks, with those who hold them and who wait for them.
+    /// Asks for locks with their holders and waiters.
     pub look: &'static str,
-    /// Asks for locks where only the table of locks is there, so that neither tokens nor waiters are known.
+    /// Asks for locks if only the table of locks exists, so that neither tokens nor waiters are known.
     pub foreign: &'static str,
     /// Asks for the names of locks that are held.
     pub names: &'static str,
@@ -42,29 +42,29 @@ pub(crate) struct Looks {
     pub done: &'static str,
     /// Asks for the last successes under many locks.
     pub all_done: &'static str,
-    /// The time in UTC, for people who write a statement.
+    /// The current time in UTC, as people would write it in a statement.
     pub now: &'static str,
-    /// Asks the server for what it says of itself.
+    /// Asks the server about itself.
     pub probe: &'static str,
-    /// What the answer to that means, by this host's clock in milliseconds since 1970; none when it makes no sense.
+    /// Evaluates the answer to that, with this host's clock in milliseconds since 1970; `None` if it is malformed.
     pub told: fn(&[Row], u64) -> Option<Told>,
-    /// Makes a literal of a text.
+    /// Quotes a text as a literal.
     pub literal: fn(&str) -> String,
-    /// What stands in a place that is the same in each request.
+    /// Returns the value of a placeholder that is the same in each request.
     pub value: fn(&str) -> Option<String>,
 }
 
-/// How much is read of each lock, at most.
+/// The limits on what is read of each lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depth {
-    /// How many holders.
+    /// The number of holders.
     pub holders: usize,
-    /// How many waiters.
+    /// The number of waiters.
     pub waiters: usize,
 }
 
 impl Looks {
-    /// The requests for the locks whose rows are called so, the best one first: each next one does without some of the tables.
+    /// Returns the requests for the locks of these rows, best first: each next one does without some of the tables.
     pub(crate) fn locks(&self, table: &Table, spots: &[Spot], depth: Depth) -> [(String, Tables); 3] {
         let names: Vec<String> = spots.iter().map(|spot| (self.literal)(&spot.place)).collect();
         let request = |text: &str| {
@@ -82,17 +82,17 @@ impl Looks {
             .map(|(text, tables)| (request(text), tables))
     }
 
-    /// The request for the next names of locks that are held and that begin like this; they come after `after`.
+    /// Returns the request for the next names of held locks that begin with `begins` and come after `after`.
     pub(crate) fn names(&self, table: &Table, begins: &str, after: &str) -> String {
         self.page(self.names, table, begins, after)
     }
 
-    /// The request for the last successes under the next locks that begin like this; they come after `after`.
+    /// Returns the request for the last successes under the next locks that begin with `begins` and come after `after`.
     pub(crate) fn all_done(&self, table: &Table, begins: &str, after: &str) -> String {
         self.page(self.all_done, table, begins, after)
     }
 
-    /// The request for the next page of names that begin like this; they come after `after`.
+    /// Returns the request for the next page of names that begin with `begins` and come after `after`.
     fn page(&self, text: &str, table: &Table, begins: &str, after: &str) -> String {
         self.request(text, table, |place| {
             Some(match place {
@@ -104,18 +104,18 @@ impl Looks {
         })
     }
 
-    /// The request for the record of the last break of the lock whose row is called so.
+    /// Returns the request for the record of the last break of the lock whose row has this name.
     pub(crate) fn trace(&self, table: &Table, name: &str) -> String {
         self.request(self.trace, table, |place| (place == "name").then(|| (self.literal)(name)))
     }
 
-    /// The request for the last success under the lock whose row is called so.
+    /// Returns the request for the last success under the lock whose row has this name.
     pub(crate) fn done(&self, table: &Table, name: &str) -> String {
         self.request(self.done, table, |place| (place == "name").then(|| (self.literal)(name)))
     }
 
-    /// The statement that frees the lock at this place, for an administrator who knows that its owner is gone. Never one that
-    /// deletes the row: the tokens of the lock depend on it.
+    /// Returns the statement that frees the lock at this place, for an administrator who knows that its owner is gone.
+    /// It never deletes the row: the tokens of the lock depend on it.
     #[must_use]
     pub(crate) fn remedy(&self, table: &Table, place: &str) -> String {
         let is_plain = place.chars().all(|one| one.is_alphanumeric() || ":._-/ ".contains(one));
@@ -123,17 +123,17 @@ impl Looks {
         format!("UPDATE {} SET lock_until = {} WHERE name = {name}", table.lock(), self.now)
     }
 
-    /// These statements as one transaction.
+    /// Returns these statements as one transaction, with their placeholders filled.
     fn request(&self, statements: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
         self.filled(&format!("{}{statements}\nCOMMIT;\n", self.begin), table, own)
     }
 
-    /// These statements as one transaction that may change something, with their places filled.
+    /// Returns these statements as one transaction that may change something, with their placeholders filled.
     pub(crate) fn change(&self, text: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
         self.filled(&format!("START TRANSACTION;\n{}{text}COMMIT;\n", self.names_of), table, own)
     }
 
-    /// This text with its places filled.
+    /// Returns this text with its placeholders filled.
     pub(super) fn filled(&self, text: &str, table: &Table, own: impl Fn(&str) -> Option<String>) -> String {
         lines(text, |place| {
             let common = || {
@@ -152,7 +152,7 @@ impl Looks {
         })
     }
 
-    /// Asserts that every place has a value, and that nothing is written; `begins` is how a transaction begins.
+    /// Asserts that every placeholder has a value and nothing is written; `begins` is how a transaction begins.
     #[cfg(test)]
     #[track_caller]
     pub(crate) fn check(&self, quote: char, begins: &[&str]) {

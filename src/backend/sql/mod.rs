@@ -1,6 +1,6 @@
 /*!
-What the backends of databases share: the table of locks is ShedLock's, which other programs use too; a contender for a row of
-it, and a look at its rows, which differ from database to database only in their statements and their connections. Knows no database and no protocol.
+The common part of database backends: contenders for a row of the table of locks, which is ShedLock's and also used by
+other programs, and looks at its rows. Only statements and connections differ. Knows no database and no protocol.
 */
 
 pub(crate) mod answers;

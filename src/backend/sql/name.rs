@@ -1,5 +1,5 @@
 /*!
-The name of a lock's row. The column has room for 64 characters.
+The name of a lock's row, which has at most 64 characters.
 */
 
 use std::fmt::Write;
@@ -10,24 +10,24 @@ use crate::backend::Claim;
 use crate::backend::survey::Spot;
 use crate::key::{Key, Namespace, encoded};
 
-/// How many characters the column has room for.
+/// The number of characters that fit into the column.
 const MOST: usize = 64;
-/// What stands before the digest of a name that was cut.
+/// The mark before the digest of a name that was cut.
 const CUT: &str = "%~";
-/// How many characters of a longer name stay.
+/// The number of characters of a longer name that stay.
 const KEPT: usize = 30;
 
-/// The name of the row for the lock of `claim`; see [`row`].
+/// Returns the name of the row for the lock of `claim`; see [`row`].
 #[must_use]
 pub(crate) fn of(claim: &Claim) -> String {
     row(&claim.namespace, &claim.key)
 }
 
-/// The namespace, a colon and the encoded key; without a namespace the key as it is, so that a job of ShedLock has the name that
-/// it has there.
+/// Returns the namespace, a colon and the encoded key. Without a namespace it is the key as it is, unless that contains
+/// `%~`: a job of ShedLock has the same name here.
 ///
-/// A space at the end is `%20`, because some databases ignore it. A name of more than 64 characters is cut, and ends in its
-/// SHA-256 after `%~`, which no encoded key contains, so that no other lock has the same row.
+/// A space at the end of an encoded name is `%20`, because some databases ignore it. A name of more than 64 characters
+/// is cut, and ends in `%~` and 16 bytes of its SHA-256: no encoded key has `%~`, so no other lock has this row.
 #[must_use]
 pub(crate) fn row(namespace: &Namespace, key: &Key) -> String {
     let joined = namespace.join(':', key);
@@ -48,22 +48,22 @@ pub(crate) fn row(namespace: &Namespace, key: &Key) -> String {
     })
 }
 
-/// Whether a name stands there as it is: without a namespace, but for one that looks like the end of a name that was cut.
+/// Returns `true` if a name is used as it is: without a namespace, unless it looks like the end of a name that was cut.
 fn is_plain(namespace: &Namespace, name: &str) -> bool {
     namespace.is_empty() && !name.contains(CUT)
 }
 
-/// What the names of the rows begin with for all keys that begin with `prefix`.
+/// Returns the beginning of the row names for all keys that begin with `prefix`.
 #[must_use]
 pub(crate) fn beginning(namespace: &Namespace, prefix: &str) -> String {
     if is_plain(namespace, prefix) { prefix.to_owned() } else { namespace.prefix(':') + &encoded(prefix) }
 }
 
-/// The lock whose row is called `name`; none where it is of another namespace. Of a name that was cut the key is not known.
+/// Returns the lock whose row is called `name`; `None` in another namespace. The key of a cut name is unknown.
 #[must_use]
 pub(crate) fn spot(namespace: &Namespace, name: &str) -> Option<Spot> {
     if is_plain(namespace, name) {
-        // Other programs have names that are no keys.
+        // Other programs have names that are not keys.
         let key = Key::parse(name.as_ref()).ok().map(|key| key.as_str().to_owned());
         return Some(Spot { key, place: name.to_owned() });
     }

@@ -1,50 +1,50 @@
 /*!
-What stands in ShedLock's column `locked_by` while a dlock holds the lock: `dlock:` and the owner's id. ShedLock puts the name
-of its host there, so that all its processes on one host are one owner; the id of a dlock is unique.
+The text in ShedLock's column `locked_by` while a dlock holds the lock: `dlock:` and the owner's id. ShedLock puts its
+host's name there, so that all its processes on one host are one owner; the id of a dlock is unique.
 */
 
 use crate::holder::Owner;
 use crate::lock::admission::Mode;
 
-/// How the text of every dlock begins.
+/// The beginning of every dlock's text.
 pub(super) const PREFIX: &str = "dlock:";
-/// How the text ends where the lock is only kept for its minimum hold: no request of its owner matches it any more, so that
-/// none of them revives the lock.
+/// The end of the text if the lock is only kept for its minimum hold: no request of its owner matches it any more, so
+/// that none of them revives the lock.
 const DONE: &str = ":done";
 
-/// The text for the lock of `owner`.
+/// Returns the text for the lock of `owner`.
 #[must_use]
 pub(crate) fn held(owner: &Owner) -> String {
     let [held, _] = of(owner.as_str());
     held
 }
 
-/// The text for a lock that `owner` does not use any more, and that is kept.
+/// Returns the text for a lock that `owner` no longer uses, and that is kept.
 #[must_use]
 pub(crate) fn kept(owner: &Owner) -> String {
     let [_, kept] = of(owner.as_str());
     kept
 }
 
-/// The texts for the lock of the owner with this id: where it is held, and where it is kept.
+/// Returns the texts for the lock of the owner with this id: one for a held lock, and one for a kept lock.
 #[must_use]
 pub(crate) fn of(id: &str) -> [String; 2] {
     [format!("{PREFIX}{id}"), format!("{PREFIX}{id}{DONE}")]
 }
 
-/// The text for a lock that several hold together in this mode.
+/// Returns the text for a lock that several hold together in this mode.
 #[must_use]
 pub(crate) fn group(mode: Mode) -> String {
     format!("{PREFIX}{}", mode.name())
 }
 
-/// The mode in which several hold the lock together, by `text`; none where it is held by one.
+/// Returns the mode in which several hold the lock together, by `text`; `None` for other texts.
 #[must_use]
 pub(crate) fn read_group(text: &str) -> Option<Mode> {
     text.strip_prefix(PREFIX).and_then(Mode::read).filter(|mode| *mode != Mode::Exclusive)
 }
 
-/// The id of the dlock that wrote `text`, and whether its lock is only kept; none where it was another program.
+/// Returns the id of the dlock that wrote `text`, and `true` if its lock is only kept; `None` for other texts.
 #[must_use]
 pub(crate) fn read(text: &str) -> Option<(&str, bool)> {
     let rest = text.strip_prefix(PREFIX)?;

@@ -1,5 +1,5 @@
 /*!
-How a URL names a database: by its servers, of which the primary is looked for, or by a socket; and the table of locks in it.
+The URL syntax of databases: servers, of which the primary is looked for, or a socket; and the table of locks.
 */
 
 use std::fmt;
@@ -16,36 +16,36 @@ use crate::backend::{Options, Service};
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
     family: &'static Family,
-    /// The servers; the path is the database, except where they are a socket.
+    /// The servers; the path is the database, unless they are a socket.
     location: Location,
-    /// The database, where one is named.
+    /// The database, if one is named.
     name: Option<String>,
     table: Table,
-    /// Whether the URL asks for TLS, where the scheme does not decide.
+    /// `true` if the URL asks for TLS; `None` if it does not say, or the scheme decides.
     secure: Option<bool>,
-    /// How the server must let us prove who we are; none for any way that is sound.
+    /// The authentication method that the server must use; `None` for any sound one.
     auth: Option<Auth>,
 }
 
-/// Makes the service for this table of the database at these servers, which is the role's own where none is named.
+/// Makes the service for this table of the database at these servers; without a name, it is the role's own database.
 type Open = fn(Location, Option<String>, Table, Option<Tls>, Option<Auth>) -> Box<dyn Service>;
 
-/// What the databases of one kind have in common.
+/// The properties that databases of one kind share.
 #[derive(Debug)]
 pub(crate) struct Family {
-    /// What stands on both sides of a name.
+    /// The quote character on both sides of a name.
     pub quote: char,
-    /// Whether a URL must name the database.
+    /// `true` if a URL must name the database.
     pub is_named: bool,
-    /// Whether a URL may say how the server must let us prove who we are.
+    /// `true` if a URL may name the authentication method.
     pub has_auth: bool,
-    /// The locks in a table of a database.
+    /// Makes the service for a table of a database.
     pub open: Open,
-    /// The statements with which an administrator makes a table, for a user where one is known.
+    /// Returns the statements with which an administrator makes a table, for a user if one is known.
     pub setup: fn(&Table, Option<&str>) -> String,
 }
 
-/// What may follow a `?`.
+/// The parameters after a `?`.
 #[derive(Debug, Default)]
 struct Parameters {
     db: Option<String>,
@@ -56,7 +56,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// Reads `name=value&…`, of which these names are `known`. No value is repeated, which could be a part of a password.
+    /// Reads `name=value&…`, with these `known` names. Errors repeat no value, which could be a part of a password.
     fn read(quote: char, query: &str, known: &[&str], hint: &str) -> Result<Self, String> {
         let mut parameters = Self::default();
         if query.contains('@') {
@@ -90,15 +90,15 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// The table that they name, or the default one.
+    /// Returns the table that they name, or the default one.
     fn table(&self, quote: char) -> Table {
         let table = self.table.clone().unwrap_or_else(|| Table::shedlock(quote));
         table.trusted(self.trusts_table)
     }
 }
 
-/// What to say of a parameter that is not `known`. One that no other client has could be a part of a password, and is not
-/// repeated.
+/// Returns the message about a parameter that is not `known`. A name that no other client has could be a part of a
+/// password, and is not repeated.
 fn unknown(name: &str, known: &[&str]) -> String {
     let instead = match name {
         "connect_timeout" | "connectTimeout" => "--connect-timeout",
@@ -117,7 +117,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
     format!("for {name} use {instead}")
 }
 
-/// Whether a value of `sslmode` means TLS.
+/// Returns `true` if this value of `sslmode` means TLS.
 fn secure(value: &str) -> Result<bool, String> {
     match value {
         "disable" => Ok(false),
@@ -130,13 +130,13 @@ fn secure(value: &str) -> Result<bool, String> {
     }
 }
 
-/// `name` without what no server could take: it ends at its first NUL.
+/// Fails if `name` contains a NUL byte, at which it would end.
 fn without_nul(name: &str, hint: &str) -> Result<(), String> {
     if name.contains('\0') { Err(format!("the name of the database contains a NUL byte; {hint}")) } else { Ok(()) }
 }
 
 impl Family {
-    /// The parameters that a URL may have, the first of which depends on its form.
+    /// Returns the parameters that a URL may have, the first of which depends on its form.
     fn known(&self, first: &'static str) -> Vec<&'static str> {
         let auth = self.has_auth.then_some("auth");
         [first, "table", "trust-table"].into_iter().chain(auth).collect()
@@ -148,13 +148,13 @@ impl Family {
 }
 
 impl Database {
-    /// The database, where one is named.
+    /// Returns the database, if one is named.
     #[cfg(test)]
     pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Reads what follows `scheme://` where servers are meant; see [`Read`](crate::backend::driver::Read).
+    /// Reads the text after `scheme://` if servers are meant; see [`Read`](crate::backend::driver::Read).
     pub(crate) fn servers(
         family: &'static Family,
         scheme: &'static Scheme,
@@ -177,7 +177,7 @@ impl Database {
         Ok(Self { family, location, name, table, secure: secure.filter(|_| scheme.tls == Some(false)), auth })
     }
 
-    /// Reads what follows `scheme://` where a socket on this host is meant.
+    /// Reads the text after `scheme://` if a socket on this host is meant.
     pub(crate) fn socket(
         family: &'static Family,
         scheme: &'static Scheme,
@@ -201,7 +201,7 @@ impl fmt::Display for Database {
     }
 }
 
-/// The URL of a table at these servers with the user whose it is to be, for a command in a shell.
+/// Returns the URL of a table at these servers, with the user that is to use it, for a command in a shell.
 #[must_use]
 pub(crate) fn url(servers: &Servers, table: &Table) -> String {
     let mut location = servers.location.clone();
@@ -211,7 +211,7 @@ pub(crate) fn url(servers: &Servers, table: &Table) -> String {
     format!("{location}{}", Query { db, secure: None, table, auth: None }).replace('\'', "%27")
 }
 
-/// What follows the servers in a URL.
+/// The part of a URL that follows the servers.
 struct Query<'a> {
     db: Option<&'a str>,
     secure: Option<bool>,

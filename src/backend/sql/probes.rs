@@ -1,5 +1,5 @@
 /*!
-Finding out whether a database keeps its promises. What is asked, and what the answers mean, is the dialect's.
+Checks whether a database keeps its promises. The dialect has the statements, and evaluates the answers.
 */
 
 use std::marker::PhantomData;
@@ -20,9 +20,9 @@ use crate::clock::wall_millis;
 use crate::key::{Key, Namespace};
 use crate::printable::shown;
 
-/// A concern that the probes have words of their own for.
+/// Concerns about which the probes have findings of their own.
 const KNOWN: [&str; 2] = ["fsync", "innodb_flush_log_at_trx_commit"];
-/// How the rows of checks are found that could not be removed, and how a check removes its own.
+/// Finds the rows of checks that could not be removed; removes the row of a check.
 const LEFT: &str =
     "SELECT 'left', name FROM {lock} WHERE LEFT(name, {length}) = {begins} AND lock_until < {ended} LIMIT 1;\n";
 const REMOVE: &str = "DELETE FROM {lock} WHERE name = {name} AND lock_until <= {ended};\n\
@@ -40,7 +40,7 @@ pub(super) struct SqlProbes<D: Dialect> {
     dialect: PhantomData<D>,
 }
 
-/// The way to one of the servers.
+/// One of the servers, and the connection to it.
 #[derive(Debug)]
 struct Way<D: Dialect> {
     address: Address,
@@ -91,7 +91,7 @@ fn identity(servers: &Servers) -> Finding {
 }
 
 impl<D: Dialect> SqlProbes<D> {
-    /// Asks these servers, which are not connected yet.
+    /// Creates the probes of these servers, which are not connected yet.
     pub(super) fn new(connection: &Connection<D::Link>, namespace: Namespace) -> Self {
         let (servers, table) = (connection.servers().clone(), connection.table().clone());
         let way = |address: &Address| {
@@ -109,7 +109,7 @@ impl<D: Dialect> SqlProbes<D> {
         self.ways.iter_mut().find(|way| way.is_primary)
     }
 
-    /// Sends these statements, which use these tables, with their places filled to the primary, as a transaction of their own.
+    /// Sends these statements, which use these tables, to the primary as their own transaction, placeholders filled.
     async fn ask(
         &mut self,
         text: &str,
@@ -135,7 +135,7 @@ impl<D: Dialect> SqlProbes<D> {
         bounded(&name, asked).await
     }
 
-    /// Where the tables are, and what is to be said of that.
+    /// Returns findings about the tables.
     async fn tables(&mut self) -> Vec<Finding> {
         let Some(way) = self.primary() else { return Vec::new() };
         let name = way.connection.name();
@@ -146,7 +146,7 @@ impl<D: Dialect> SqlProbes<D> {
         }
     }
 
-    /// Whether latches and barriers have their table, and this role all rights there.
+    /// Returns a finding if latches and barriers lack their table, or this role lacks a right there.
     async fn records(&mut self) -> Option<Finding> {
         let way = self.primary()?;
         let name = way.connection.name();
@@ -171,7 +171,7 @@ impl<D: Dialect> SqlProbes<D> {
         })
     }
 
-    /// Whether what stands between us and the server swallows notifications.
+    /// Returns the finding about a pooler between us and the server, which may swallow notifications.
     fn pooler(&mut self, process: Option<i32>) -> Option<Finding> {
         let process = process?;
         let look = Look { process: Some(process), ..Look::default() };

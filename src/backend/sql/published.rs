@@ -1,5 +1,5 @@
 /*!
-Who holds a lock, by the columns of its row and of the row in `dlock_holder`.
+The holder of a lock, by the columns of its row and of the row in `dlock_holder`.
 */
 
 use crate::backend::sql::owner;
@@ -17,40 +17,40 @@ pub(crate) struct Columns {
     pub since: Option<u64>,
     /// ShedLock's `lock_until`.
     pub until: Option<u64>,
-    /// What the holder publishes: the JSON of [`About`], or what became of it.
+    /// The metadata that the holder published: the JSON of [`About`], which may be cut or damaged.
     pub about: Option<String>,
-    /// Of a lock that several hold together: the one that the other columns are about.
+    /// For a lock with several holders, the holder that the other columns are about.
     pub member: Option<Member>,
 }
 
-/// One of those who hold a lock together.
+/// One of several holders of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Member {
     /// Its owner's id.
     pub owner: String,
     /// Its slot.
     pub slot: Option<u32>,
-    /// Whether it does not use the lock any more.
+    /// `true` if it does not use the lock any more.
     pub done: bool,
-    /// How many others hold the lock too.
+    /// The number of other holders.
     pub beside: u64,
 }
 
 impl Columns {
-    /// Whether another program holds the lock.
+    /// Returns `true` if another program holds the lock.
     #[must_use]
     pub(crate) fn is_foreign(&self) -> bool {
         owner::read(&self.locked_by).is_none() && owner::read_group(&self.locked_by).is_none()
     }
 
-    /// The holder. Another program's is what it wrote into `locked_by`.
+    /// Returns the holder. For another program, it is the text in `locked_by`.
     #[must_use]
     pub(crate) fn holder(&self) -> Holder {
         let mode = owner::read_group(&self.locked_by);
         let (id, done) = match (owner::read(&self.locked_by), mode, &self.member) {
             (Some(one), ..) => one,
             (None, Some(_), Some(member)) => (member.owner.as_str(), member.done),
-            // The last of them is just over.
+            // The lease of the last of them has just ended.
             (None, Some(_), None) => return Holder::Unknown,
             (None, None, _) => return Holder::Foreign(self.locked_by.clone().into_bytes()),
         };

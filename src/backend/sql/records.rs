@@ -1,8 +1,8 @@
 /*!
 The records of latches and barriers in a table beside the table of locks: see
-[`records`](crate::backend::meeting::records). Each change locks the row of its place first, which counts the changes there,
-so that a later change has a larger number and sees what all earlier ones have done. A record that is removed stays for a
-minute as one that has ended: a change that comes late then finds that it was overtaken.
+[`records`](crate::backend::meeting::records). Each change first locks the row of its latch or barrier, which counts the
+changes there, so that a later change has a larger number and sees all earlier ones. A removed record stays for a minute
+as an expired one: a late change then finds that it was overtaken.
 */
 
 use std::time::Duration;
@@ -22,14 +22,14 @@ use crate::backend::sql::turn::{POOLED, Watch};
 use crate::backend::{Claim, Error};
 use crate::clock::Instant;
 
-/// How often the table is looked for: another client may remove it at the same time.
+/// The number of searches for the table: another client may remove it at the same time.
 const TRIES: usize = 4;
-/// Finds out whether there is a table.
+/// Finds out if the table exists.
 const FIND: &str = "SELECT 'found' FROM {record} r WHERE {here} AND r.record = '';\n";
-/// How many records are read at most: more than there can be parties.
+/// The most records that are read: more than there can be parties.
 const MOST: usize = 10_000;
 
-/// What is asked about records.
+/// The parameters of a request about records.
 #[derive(Clone, Copy, Debug, Default)]
 struct Request<'a> {
     /// The name of a record.
@@ -39,27 +39,27 @@ struct Request<'a> {
     seen: Option<Moment>,
     /// Records and their new texts.
     texts: &'a [(String, String)],
-    /// How many are read.
+    /// The number of records to read at most.
     most: usize,
 }
 
-/// Where the records are.
+/// The latch or barrier to which the records belong.
 #[derive(Debug)]
 struct Place {
-    /// The name of the lock beside which they are.
+    /// The name of the lock's row beside which they are kept.
     name: String,
-    /// What they are of.
+    /// The kind: `latch` or `barrier`.
     what: &'static str,
 }
 
 impl Place {
-    /// These statements for `request`, each of which is a transaction of its own.
+    /// Returns these statements for `request`, each as its own transaction.
     fn requests<D: Dialect>(&self, statements: &D, texts: &[&str], request: &Request<'_>) -> String {
         let filled = |text: &&&str| statements.request(text, &|place| self.value::<D>(statements, place, request));
         texts.iter().filter(|text| !text.is_empty()).map(|text| filled(&text)).collect()
     }
 
-    /// What stands in this place of a statement.
+    /// Returns the value of this placeholder in a statement.
     fn value<D: Dialect>(&self, statements: &D, place: &str, request: &Request<'_>) -> Option<String> {
         let literal = D::LOOKS.literal;
         let Request { name, text, life, seen, texts, most } = request;
@@ -84,14 +84,14 @@ impl Place {
         })
     }
 
-    /// The channel on which changes are told.
+    /// Returns the channel on which changes are announced.
     fn channel(&self, table: &Table) -> String {
         let digest = Sha256::digest(format!("{}\0{}\0{}", table.record(), self.what, self.name));
         digest.iter().take(16).fold("dlock_".to_owned(), |channel, byte| channel + &format!("{byte:02x}"))
     }
 }
 
-/// The name of a record in the table. It has an end of its own: some databases ignore a space there.
+/// Returns the name of a record in the table. It ends in a dot, because some databases ignore a space at the end.
 fn kept_as(name: &str) -> String {
     format!("{name}.")
 }
@@ -102,23 +102,23 @@ pub(super) struct SqlRecords<D: Dialect> {
     meeting: Meeting,
     place: Place,
     session: Session<D>,
-    /// Whether the table may be missing, as far as is known.
+    /// `true` if the table may be missing, as far as is known.
     is_missing: bool,
-    /// Whether notifications do not arrive, as far as is known.
+    /// `true` if notifications are known not to arrive.
     is_deaf: bool,
-    /// The last change that was seen, and since when it has been the last one.
+    /// The last change that was seen, and the time of the look that first saw it.
     last: (Moment, Instant),
 }
 
 impl<D: Dialect> SqlRecords<D> {
-    /// The records of `what` this dlock takes part in, by this connection, which need not be made yet.
+    /// Creates the records of a latch or barrier (`what`) on this connection, which need not be made yet.
     pub(super) fn new(meeting: Meeting, what: &'static str, connection: Connection<D::Link>) -> Self {
         let place = Place { name: name::row(&meeting.namespace, &meeting.key), what };
         let session = Session::new(&Claim::like(&meeting), connection);
         Self { meeting, place, session, is_missing: true, is_deaf: false, last: (Moment::default(), Instant::now()) }
     }
 
-    /// Asks by these statements. Where the table is missing, the next [`Records::connect`] makes it.
+    /// Sends these statements. If the table is missing, the next [`Records::connect`] makes it.
     async fn ask(&mut self, texts: &[&str], request: &Request<'_>) -> Result<Vec<Row>, Error> {
         let place = &self.place;
         let text = |statements: &D| place.requests(statements, texts, request);
@@ -128,7 +128,7 @@ impl<D: Dialect> SqlRecords<D> {
         Ok(asked?)
     }
 
-    /// Makes a change, and tells the others: whether it was made.
+    /// Makes a change and notifies the others; returns `true` if it was made.
     async fn change(&mut self, text: &str, request: &Request<'_>) -> Result<bool, Error> {
         let of = D::RECORDS;
         let change = format!("{}{text}", of.place);
@@ -136,7 +136,7 @@ impl<D: Dialect> SqlRecords<D> {
         Ok(answers::of(&rows, "made").is_some())
     }
 
-    /// What an answer says; none when it makes no sense.
+    /// Reads an answer; `None` if it is malformed.
     fn page(&mut self, rows: &[Row]) -> Option<Page> {
         let [_, version, micros, count, process] = answers::of(rows, "page")?[..] else { return None };
         let moment = Moment { version: version?.parse().ok()?, micros: micros?.parse().ok()? };
@@ -165,7 +165,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
-        // The table is made in the time that connecting may take, which is more than an answer may take.
+        // Making the table counts as connecting, which may take longer than an answer.
         for _ in 0..TRIES {
             self.session.connect().await?;
             if !self.is_missing {
@@ -225,7 +225,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
     }
 }
 
-/// Asserts that every place of every statement has a value, also where the texts look like places.
+/// Asserts that every placeholder of every statement has a value, even if the texts look like placeholders.
 #[cfg(test)]
 #[track_caller]
 pub(crate) fn check<D: Dialect>(table: Table) {

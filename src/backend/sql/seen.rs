@@ -1,8 +1,8 @@
 /*!
-What was seen of locks, by the rows that a look at a database reads: of each lock that is held its row, of one that several
-hold together a row for each of them, and a row for each waiter.
+Interprets the rows that a look at a database reads: one for each lock that is held, one for each co-holder if several
+hold it together, and one for each waiter.
 
-The rows are texts, as databases send them, and begin with the word for what they are. Knows no database and no protocol.
+The rows are texts, as databases send them, and begin with a word for their kind. Knows no database and no protocol.
 */
 
 use std::str::FromStr;
@@ -14,17 +14,17 @@ use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::lock::admission::Mode;
 
-/// The largest end of a lock that is a time: in the year 9999, as the largest one of some databases is.
+/// The latest end of a lock that counts as a time: the end of the year 9999, as it is the latest in some databases.
 const LAST: u64 = 253_402_300_799_999;
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The row of a lock that is held.
     Lock,
-    /// One of those who hold it together.
+    /// One of several holders of it.
     Member,
-    /// One of those who wait for it.
+    /// One of its waiters.
     Waiter,
 }
 
@@ -35,23 +35,23 @@ pub(crate) struct Line {
     /// The name of the lock's row.
     name: String,
     columns: Columns,
-    /// How long it holds the lock at least, in milliseconds; of a lock's row the longer one of that and of its lease.
+    /// The minimum hold in milliseconds; in a lock's row, the longer one of that and the lease.
     hold: Option<u64>,
-    /// How a waiter wants the lock.
+    /// The mode of one of several holders, or of a waiter.
     mode: Option<Mode>,
-    /// How many rows of this kind the lock has.
+    /// The number of rows of this kind that the lock has.
     count: u64,
     /// The database's time in milliseconds since 1970.
     now: u64,
-    /// The request to stop that was made to it, as it was written.
+    /// The text of the request to stop that was made to it.
     ask: Option<String>,
 }
 
 impl Line {
-    /// Reads a row; none where it has not the form that the statements give. What stands in the tables may be anything: what
-    /// makes no sense there is not known. Its columns are the word, the name of the lock's row, the owner, the token,
-    /// what is published, since and until when, the mode, the slot, whether it has finished, the minimum hold, how many there
-    /// are, the time, and the request to stop.
+    /// Reads a row; `None` if it does not have the form that the statements give. The tables may contain anything:
+    /// values that are malformed there are unknown. The columns are the word, the name of the lock's row, the owner,
+    /// the token, the published metadata, the start, the end, the mode, the slot, `done`, the minimum hold, the number
+    /// of rows, the time, and the request to stop.
     #[must_use]
     pub(crate) fn read(row: &[Option<String>]) -> Option<Self> {
         let texts: Vec<Option<&str>> = row.iter().map(Option::as_deref).collect();
@@ -65,7 +65,7 @@ impl Line {
             _ => return None,
         };
         let (way, owner) = (mode.and_then(Mode::read), owner?.to_owned());
-        // The owner is a char column, which some databases fill with blanks.
+        // The owner is a char column, which some databases pad with blanks.
         let id = owner.trim_end().to_owned();
         let (locked_by, member) = match kind {
             Kind::Lock => (owner, None),
@@ -97,7 +97,7 @@ impl Line {
         })
     }
 
-    /// Who it is about, with what is left of its lease.
+    /// Returns the party that the row is about, with the rest of its lease.
     fn party(&self) -> Party {
         let Columns { locked_by, since, until, .. } = &self.columns;
         let mut who = self.columns.holder();
@@ -105,7 +105,7 @@ impl Line {
             let is_longer = |hold: &u64| *hold > 0 && (self.kind == Kind::Member || Some(*hold) > said.about.ttl);
             said.hold = self.hold.filter(is_longer);
         }
-        // ShedLock's owner is the name of its host: with the time it is this grant.
+        // ShedLock's owner is the name of its host: together with the time, it identifies this grant.
         let mut party = Party::new(who, format!("{} {locked_by} {}", self.name, since.unwrap_or_default()));
         party.since = *since;
         party.left = match (self.kind, until) {
@@ -121,26 +121,26 @@ impl Line {
     }
 }
 
-/// A number; none where it is missing or cannot be one of this kind, as a time before 1970 is none.
+/// Parses a number; `None` if it is missing or out of range, such as a time before 1970.
 fn number<N: FromStr>(field: Option<&str>) -> Option<N> {
     field?.parse().ok()
 }
 
-/// What the row at this place is called where the database takes that name and the one of `spot` for one.
+/// Returns the name of the lock's row if the database takes it and the one of `spot` as equal.
 #[must_use]
 pub(crate) fn other_name(lines: &[Line], spot: &Spot) -> Option<String> {
     let names = || lines.iter().filter(|line| line.kind == Kind::Lock).map(|line| &line.name);
     if names().any(|name| *name == spot.place) { None } else { names().next().cloned() }
 }
 
-/// The columns of the row called so where this party of another program has the lock.
+/// Returns the columns of the row with this name if this party, which is another program, has the lock.
 #[must_use]
 pub(crate) fn columns_of<'a>(lines: &'a [Line], place: &str, party: &Party) -> Option<&'a Columns> {
     let mut rows = lines.iter().filter(|line| line.kind == Kind::Lock && line.name == place);
     rows.find(|line| line.columns.is_foreign() && line.party().id() == party.id()).map(|line| &line.columns)
 }
 
-/// The lock at this place, by those of the `lines` that are about the row called so. `now` is the database's time.
+/// Returns the lock at this place, by those `lines` that are about its row. `now` is the database's time.
 #[must_use]
 pub(crate) fn seen(spot: Spot, lines: &[Line], now: u64) -> Seen {
     let of = |kind| lines.iter().filter(move |line| line.kind == kind);
@@ -167,7 +167,7 @@ mod tests {
     const OTHER: &str = "fedcba9876543210fedcba9876543210";
     const NOW: u64 = 100_000;
 
-    /// The row with these texts, of which `-` is NULL and `A` what a dlock publishes.
+    /// Returns the row with these texts: `-` is NULL, and `A` a dlock's metadata.
     fn row(text: &str) -> Vec<Option<String>> {
         let about = About { host: "web1".to_owned(), ttl: Some(30_000), ..About::default() };
         let about = format!("{{{}", about.rest());
@@ -184,7 +184,7 @@ mod tests {
         seen(Spot { key: None, place: "dlock:job".to_owned() }, &lines, NOW)
     }
 
-    /// What was seen, in a line.
+    /// Describes in one line what was seen.
     fn told(rows: &[&str]) -> String {
         let seen = seen_of(rows);
         let party = |party: &Party| {
@@ -220,7 +220,7 @@ mod tests {
             (&["lock dlock:job web1 - - 90000 120000 - - - - 1 100000 -"], "held 1: foreign 20000 | 0: "),
             (&["lock dlock:job web1 - - 90000 - - - - - 1 100000 -"], "held 1: foreign forever | 0: "),
             (&["lock dlock:job web1 - - -5 253402300800000 - - - - 1 100000 -"], "held 1: foreign forever | 0: "),
-            // Another lock's.
+            // The row of another lock.
             (&["lock dlock:other web1 - - 90000 120000 - - - - 1 100000 -"], "free 0:  | 0: "),
             (
                 &[
@@ -231,7 +231,7 @@ mod tests {
                 ],
                 "held 2: fedc 10000 slot 0, 0123 10000 slot 3 hold 40000 done | 7: 0123",
             ),
-            // What others have written there is not known, and the rest is.
+            // Malformed values are unknown, and the others count.
             (&["lock dlock:job web1 x - y 120000 - - - -5 1 100000 -"], "held 1: foreign 20000 | 0: "),
             (
                 &[
@@ -242,7 +242,7 @@ mod tests {
                 ],
                 "held 1: 0123 forever | 1: fedc",
             ),
-            // The last of them is just over.
+            // The lease of the last of them has just ended.
             (&["lock dlock:job dlock:shared 9 - 90000 120000 - - - 0 1 100000 -"], "held 0:  | 0: "),
         ] {
             assert_eq!(told(rows), expected, "{rows:?}");

@@ -1,5 +1,5 @@
 /*!
-The locks in one database, for those who contend for them and for those who look.
+The locks in one database, for contenders and for looks.
 */
 
 use std::marker::PhantomData;
@@ -34,7 +34,7 @@ pub(crate) struct SqlService<D> {
 }
 
 impl<D: Dialect> SqlService<D> {
-    /// The locks in `table` of the `database` at `location`, which is the role's own where none is named; not connected yet.
+    /// Returns the locks in `table` of the `database` (or else the role's own) at `location`, not connected yet.
     #[must_use]
     pub(crate) fn new(
         location: Location,
@@ -46,7 +46,7 @@ impl<D: Dialect> SqlService<D> {
         Self { location, database, table, tls, auth, dialect: PhantomData }
     }
 
-    /// A connection that is not made yet, as a user who is called like this where the URL names none.
+    /// Returns a connection that is not made yet, as the URL's user, or else as this one.
     fn connection(&self, user: impl FnOnce() -> String, purpose: Purpose) -> Connection<D::Link> {
         let location = self.location.clone();
         let user = location.login.user.clone().unwrap_or_else(user);
@@ -57,7 +57,7 @@ impl<D: Dialect> SqlService<D> {
         Connection::new(servers, table)
     }
 
-    /// The records of `what` a dlock takes part in.
+    /// Returns the records of a latch or barrier (`what`).
     fn records(&self, meeting: Meeting, what: &'static str) -> SqlRecords<D> {
         let user = || here::user_name(nix::unistd::geteuid().as_raw());
         SqlRecords::new(meeting, what, self.connection(user, Purpose::Meetings))

@@ -1,6 +1,6 @@
 /*!
-A session at a database, for whoever changes something there: the connection, what is asked on it, and making the tables where
-they are missing.
+A session at a database for clients that change something: the connection, its requests, and the creation of missing
+tables.
 */
 
 use crate::backend::net::wire::Address;
@@ -15,10 +15,10 @@ use crate::backend::sql::{errors, place};
 use crate::backend::{Claim, Error};
 use crate::printable::flag;
 
-/// How often the tables are made: another client may remove them at the same time.
+/// The number of attempts to make the tables: another client may remove them at the same time.
 const TRIES: usize = 4;
 
-/// What came of a request.
+/// The result of a request.
 pub(super) type Asked<D> = Result<Vec<Row>, Unasked<<<D as Dialect>::Link as Link>::Said>>;
 
 /// A session, and the statements for one claim.
@@ -31,16 +31,16 @@ pub(super) struct Session<D: Dialect> {
     lack: Lack,
 }
 
-/// What a session knows of tables that are missing.
+/// The missing tables, as far as a session knows.
 #[derive(Debug, Default)]
 struct Lack {
-    /// Whether the last request lacked one.
+    /// `true` if the last request found one missing.
     missing: bool,
-    /// How often they have been made since a request found all of them.
+    /// The number of times they were made since a request last found all of them.
     made: usize,
 }
 
-/// How an administrator runs statements at the first of `servers`, with the client for hosts or the one for sockets.
+/// Returns the command with which an administrator runs statements at the first server, by host or by socket.
 fn client([host, socket]: [&str; 2], servers: &Servers) -> String {
     let address = servers.location.addresses.first();
     let template = if matches!(address, Some(Address::Unix(_))) { socket } else { host };
@@ -58,7 +58,7 @@ fn client([host, socket]: [&str; 2], servers: &Servers) -> String {
 }
 
 impl<D: Dialect> Session<D> {
-    /// A session for `claim` on this connection, which need not be made yet.
+    /// Creates a session for `claim` on this connection, which need not be made yet.
     pub(super) fn new(claim: &Claim, connection: Connection<D::Link>) -> Self {
         let statements = D::new(connection.table().clone(), claim, heartbeat_ttl(claim.ttl));
         Self { connection, statements, lack: Lack::default() }
@@ -80,7 +80,7 @@ impl<D: Dialect> Session<D> {
         Ok(())
     }
 
-    /// What every new connection begins with.
+    /// Sends the first request of a new connection.
     async fn greet(&mut self) -> Result<(), Error> {
         let greeting = self.statements.greeting();
         if !greeting.is_empty() {
@@ -89,7 +89,7 @@ impl<D: Dialect> Session<D> {
         Ok(())
     }
 
-    /// Sends a request of these statements, which uses these tables; again where they turn out to be in another schema.
+    /// Sends a request of these statements, which uses these tables; repeats it if they are in another schema.
     pub(super) async fn ask(
         &mut self,
         text: impl Fn(&D) -> String,
@@ -112,12 +112,12 @@ impl<D: Dialect> Session<D> {
         }
     }
 
-    /// The error for an answer that makes no sense.
+    /// Returns the error for a malformed answer.
     pub(super) fn malformed(&self) -> Error {
         errors::malformed(&self.connection.name(), D::Link::PRODUCT)
     }
 
-    /// Makes the tables that are missing. That may take longer than other requests do: it writes to the disk many times.
+    /// Makes the missing tables. That may take longer than other requests, because it writes to the disk many times.
     pub(super) async fn make_tables(&mut self) -> Result<(), Error> {
         if !self.lack.missing {
             return Ok(());
@@ -145,8 +145,8 @@ impl<D: Dialect> Session<D> {
         Ok(())
     }
 
-    /// The tables are made where they would be without a schema, or next to the table of locks, if that is there. A schema of the
-    /// role's own has locks that no other role sees: there only if the URL names it.
+    /// Chooses the schema for the tables: that of the table of locks or, if it is missing, the role's default. Fails if
+    /// the default is the role's own schema, whose locks no other role sees: those need a URL that names it.
     fn choose_schema(&mut self) -> Result<(), Error> {
         let Some(found) = self.connection.found().filter(|_| !self.connection.table().is_named()) else {
             return Ok(());

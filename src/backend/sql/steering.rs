@@ -1,7 +1,7 @@
 /*!
-What whoever intervenes asks of a database: that a request to stop is put next to what an owner publishes, or that a lock ends.
-Each is one transaction that compares the whole id of the owner, or of another program all that distinguishes its grant. No row
-of a lock is ever deleted.
+Requests to stop and breaks at a database: puts a request next to an owner's published text, or ends a lock. Each is one
+transaction that compares the whole id of the owner or, for another program, everything that distinguishes its grant. No
+row of a lock is ever deleted.
 */
 
 use crate::backend::sql::looks::Looks;
@@ -12,32 +12,32 @@ use crate::backend::survey::Party;
 use crate::holder::ask::Ask;
 use crate::lock::admission::Mode;
 
-/// The statements of whoever intervenes at one kind of database. Those that change something answer `done` where they did.
+/// The statements of requests to stop and breaks at one kind of database. Changes answer `done` if they were made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steering {
     /// Begins a transaction.
     pub begin: &'static str,
-    /// Puts a request to stop next to what an owner publishes.
+    /// Puts a request to stop next to an owner's metadata.
     pub ask: &'static str,
-    /// Tells that owner; empty where it looks by itself.
+    /// Notifies that owner; empty if it polls.
     pub tell: &'static str,
     /// Ends a lock that one owner holds alone.
     pub take: &'static str,
-    /// Ends what one owner has of a lock that several hold.
+    /// Ends the hold of one of several holders.
     pub member: &'static str,
     /// Ends the lock of another program.
     pub foreign: &'static str,
-    /// Records a break, in the place of the same name in those statements.
+    /// Records a break; it replaces `{trace}` in those statements.
     pub trace: &'static str,
-    /// Lets such a transaction wait for others for a moment only: holders may wait for what it has locked.
+    /// Makes such a transaction wait for others only briefly: holders may wait for the rows that it has locked.
     pub hurry: &'static str,
-    /// Wakes the next in line; empty where waiters look by themselves.
+    /// Wakes the next in line; empty if waiters poll.
     pub wake: &'static str,
-    /// What looks have in common with it.
+    /// The statements of looks, for the parts that they share.
     pub looks: Looks,
 }
 
-/// Whom a change is about.
+/// The target of a change.
 #[derive(Debug)]
 pub(crate) struct Act<'a> {
     /// The name of the lock's row.
@@ -55,30 +55,30 @@ enum Whom<'a> {
 }
 
 impl<'a> Act<'a> {
-    /// About this party at the row called so; none where it is no dlock.
+    /// Returns the target for this party at the row of this name; `None` if the party is not a dlock.
     pub(crate) fn new(place: &'a str, party: &'a Party) -> Option<Self> {
         let whom = Whom::Dlock(&party.published()?.id, party.mode.unwrap_or_default());
         Some(Self { place, whom })
     }
 
-    /// About another program with these columns.
+    /// Returns the target for another program with these columns.
     pub(crate) fn foreign(place: &'a str, columns: &'a Columns) -> Self {
         Self { place, whom: Whom::Foreign(columns) }
     }
 }
 
 impl Steering {
-    /// The request that puts `ask` next to what the owner publishes, and keeps it if this is `traced`.
+    /// Returns the request that puts `ask` next to the owner's metadata, and records it if `traced`.
     pub(crate) fn ask(&self, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         self.transaction(self.ask, table, act, ask, traced)
     }
 
-    /// The request that tells the owner; empty where there is none.
+    /// Returns the request that notifies the owner; empty if there is none.
     pub(crate) fn tell(&self, table: &Table, act: &Act<'_>) -> String {
         self.filled(self.tell, table, act, "")
     }
 
-    /// The request that ends the lock, and keeps `ask` if this is `traced`.
+    /// Returns the request that ends the lock, and records `ask` if `traced`.
     pub(crate) fn take(&self, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         let statements = match act.whom {
             Whom::Dlock(_, Mode::Exclusive) => self.take,
@@ -88,14 +88,14 @@ impl Steering {
         self.transaction(statements, table, act, ask, traced)
     }
 
-    /// The request that wakes the next in line; empty where there is none.
+    /// Returns the request that wakes the next in line; empty if there is none.
     pub(crate) fn wake(&self, table: &Table, act: &Act<'_>) -> String {
         self.filled(self.wake, table, act, "")
     }
 
     fn transaction(&self, statements: &str, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         let (trace, hurry) = if traced { (self.trace, self.hurry) } else { ("", "") };
-        // On a line of its own, as far as it is one: comments are whole lines.
+        // A trace starts on its own line, because its comments must be whole lines.
         let statements = statements.replace("{trace}", &format!("\n{trace}"));
         self.filled(&format!("{}{hurry}{statements}\nCOMMIT;\n", self.begin), table, act, &ask.text())
     }
@@ -111,7 +111,7 @@ impl Steering {
                 ("held", Whom::Dlock(_, mode)) => literal(&owner::group(*mode)),
                 ("held", Whom::Foreign(columns)) => literal(&columns.locked_by),
                 ("kept" | "done", Whom::Dlock(id, _)) => literal(&owner::of(id)[1]),
-                // Nobody's.
+                // No owner has this text.
                 ("done", Whom::Foreign(_)) => literal(""),
                 ("beside", Whom::Dlock(_, Mode::Exclusive)) => table.holder(),
                 ("beside", Whom::Dlock(..)) => table.member(),
@@ -124,7 +124,7 @@ impl Steering {
         })
     }
 
-    /// Asserts that every place has a value, and that a change is one transaction.
+    /// Asserts that every placeholder has a value, and that a change is one transaction.
     #[cfg(test)]
     #[track_caller]
     pub(crate) fn check(&self) {

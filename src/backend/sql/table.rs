@@ -8,13 +8,13 @@ use crate::backend::sql::template::{lines, statements};
 
 /// The table that ShedLock uses by default.
 const SHEDLOCK: &str = "shedlock";
-/// What dlock's own tables are called next to that one.
+/// The names of dlock's own tables, next to that one.
 const HOLDER: &str = "dlock_holder";
 const MEMBER: &str = "dlock_member";
 const QUEUE: &str = "dlock_queue";
 const ONCE: &str = "dlock_once";
 const RECORD: &str = "dlock_record";
-/// The longest name of a table: with the names of dlock's own behind it, it stays below the 63 bytes that a name has.
+/// The longest name of a table: together with the names of dlock's own tables, it stays within the 63 bytes of a name.
 const LONGEST: usize = 50;
 
 /// The name of the table of locks.
@@ -22,25 +22,25 @@ const LONGEST: usize = 50;
 pub(crate) struct Table {
     schema: Option<String>,
     origin: Origin,
-    /// Whether the URL says that the table may be used whoever has made it.
+    /// `true` if the URL says to use the table no matter who made it.
     is_trusted: bool,
     name: String,
-    /// What the database has on both sides of a name.
+    /// The database's quote character on both sides of a name.
     quote: char,
 }
 
-/// Where the schema of a table is from.
+/// The source of a table's schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     /// The URL names it, or names none and nothing is known yet.
     Url,
-    /// It is where tables usually are; the server has the last word.
+    /// It is the usual schema of tables; the server has the last word.
     Assumed,
     /// The server has found the table there.
     Found,
 }
 
-/// Some of the tables: those that a request uses.
+/// A set of tables: those that a request uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tables(u8);
 
@@ -49,22 +49,22 @@ impl Tables {
     pub(crate) const NONE: Self = Self(0);
     /// The table of locks.
     pub(crate) const LOCK: Self = Self(1);
-    /// The table of periods and breaks.
+    /// The table of successes in periods, and of breaks.
     pub(crate) const ONCE: Self = Self(16);
-    /// Those that every lock uses: the first ones.
+    /// The tables that every lock uses: the first four.
     pub(crate) const LOCKS: Self = Self(15);
-    /// The table of what latches and barriers remember.
+    /// The table of the records of latches and barriers.
     pub(crate) const RECORD: Self = Self(32);
     /// All of them.
     pub(crate) const ALL: Self = Self(63);
 
-    /// Whether all of `others` are among them.
+    /// Returns `true` if all of `others` are among them.
     #[must_use]
     pub(crate) fn has(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// These and `others`.
+    /// Returns these and `others`.
     #[must_use]
     pub(crate) fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
@@ -81,7 +81,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// The table that ShedLock uses by default, in a database that has `quote` on both sides of a name.
+    /// Returns ShedLock's default table, in a database that has `quote` on both sides of a name.
     pub(crate) fn shedlock(quote: char) -> Self {
         Self { schema: None, origin: Origin::Url, is_trusted: false, name: SHEDLOCK.to_owned(), quote }
     }
@@ -101,12 +101,12 @@ impl Table {
         Ok(Self { schema, origin: Origin::Url, is_trusted: false, name, quote })
     }
 
-    /// This table, which may be used whoever has made it if it `is_trusted`.
+    /// Returns this table, which may be used no matter who made it if it `is_trusted`.
     pub(crate) fn trusted(self, is_trusted: bool) -> Self {
         Self { is_trusted, ..self }
     }
 
-    /// This table in the schema that is most likely where the URL names none.
+    /// Returns this table in the most likely schema, if the URL names none.
     pub(crate) fn assumed_in(self, schema: &str) -> Self {
         if self.schema.is_some() {
             return self;
@@ -114,28 +114,28 @@ impl Table {
         Self { schema: Some(schema.to_owned()), origin: Origin::Assumed, ..self }
     }
 
-    /// This table in the schema in which the server has found it, or in which it is to be made.
+    /// Returns this table in the schema in which the server has found it, or in which it is to be made.
     pub(crate) fn found_in(self, schema: &str) -> Self {
         let origin = if self.origin == Origin::Url { Origin::Url } else { Origin::Found };
         Self { schema: Some(schema.to_owned()), origin, ..self }
     }
 
-    /// Whether the URL names its schema.
+    /// Returns `true` if the URL names its schema.
     pub(crate) fn is_named(&self) -> bool {
         self.origin == Origin::Url && self.schema.is_some()
     }
 
-    /// Whether it is only assumed in which schema it is.
+    /// Returns `true` if its schema is only assumed.
     pub(crate) fn is_assumed(&self) -> bool {
         self.origin == Origin::Assumed
     }
 
-    /// Whether it may be used whoever has made it.
+    /// Returns `true` if it may be used no matter who made it.
     pub(crate) fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// How a URL names it; none where that is not needed.
+    /// Returns the table's name in a URL; `None` if a URL need not name it.
     pub(crate) fn parameter(&self) -> Option<String> {
         if self.origin == Origin::Assumed {
             return (self.name != SHEDLOCK).then(|| self.name.clone());
@@ -143,59 +143,59 @@ impl Table {
         (self.schema.is_some() || self.name != SHEDLOCK).then(|| self.to_string())
     }
 
-    /// The names of these tables, without the schema and without quotes.
+    /// Returns the names of these tables, without the schema and without quotes.
     pub(crate) fn bare_names(&self, tables: Tables) -> Vec<String> {
         let all = std::iter::once(self.name.clone()).chain(self.own_bare()).enumerate();
         all.filter(|(at, _)| tables.has(Tables(1 << at))).map(|(_, name)| name).collect()
     }
 
-    /// The names of dlock's own tables, without the schema and without quotes.
+    /// Returns the names of dlock's own tables, without the schema and without quotes.
     pub(crate) fn own_bare(&self) -> [String; 5] {
         [HOLDER, MEMBER, QUEUE, ONCE, RECORD].map(|name| self.own_name(name))
     }
 
-    /// The name of the table of those who hold a lock together, without the schema and without quotes.
+    /// Returns the name of the table of co-holders, without the schema and without quotes.
     pub(crate) fn member_bare(&self) -> String {
         self.own_name(MEMBER)
     }
 
-    /// The name of the table of what latches and barriers remember, without the schema and without quotes.
+    /// Returns the name of the table of the records of latches and barriers, without the schema and without quotes.
     pub(crate) fn record_bare(&self) -> String {
         self.own_name(RECORD)
     }
 
-    /// The table of locks, as statements name it.
+    /// Returns the table of locks, as statements name it.
     pub(crate) fn lock(&self) -> String {
         self.quoted(&self.name)
     }
 
-    /// The table of tokens and of what holders publish.
+    /// Returns the table of tokens and of holders' metadata.
     pub(crate) fn holder(&self) -> String {
         self.own(HOLDER)
     }
 
-    /// The table of those who hold a lock together.
+    /// Returns the table of co-holders.
     pub(crate) fn member(&self) -> String {
         self.own(MEMBER)
     }
 
-    /// The table of periods in which a command has succeeded.
+    /// Returns the table of successes in periods, and of breaks.
     pub(crate) fn once(&self) -> String {
         self.own(ONCE)
     }
 
-    /// The table of what latches and barriers remember.
+    /// Returns the table of the records of latches and barriers.
     pub(crate) fn record(&self) -> String {
         self.own(RECORD)
     }
 
-    /// The table of waiters.
+    /// Returns the table of waiters.
     pub(crate) fn queue(&self) -> String {
         self.own(QUEUE)
     }
 
-    /// A table of dlock's own. Next to another table than the default it has that one's name too, so that the locks of two
-    /// tables in one schema have nothing in common.
+    /// Returns one of dlock's own tables. If the table of locks does not have the default name, its name comes first,
+    /// so that the locks of two tables in one schema have nothing in common.
     fn own(&self, name: &str) -> String {
         self.quoted(&self.own_name(name))
     }
@@ -205,23 +205,23 @@ impl Table {
     }
 
     fn quoted(&self, name: &str) -> String {
-        // A schema that the server has found may be called anything.
+        // A schema that the server has found may have any name.
         let escaped = |name: &str| name.replace(self.quote, &self.quote.to_string().repeat(2));
         let quoted = |name: &str| format!("{0}{1}{0}", self.quote, escaped(name));
         self.schema.iter().map(|schema| quoted(schema) + ".").collect::<String>() + &quoted(name)
     }
 
-    /// The schema, where one is named.
+    /// Returns the schema, if one is named.
     pub(crate) fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
 
-    /// The name without the schema.
+    /// Returns the name without the schema.
     pub(crate) fn bare(&self) -> &str {
         &self.name
     }
 
-    /// The statements of `tables` that make the tables which are missing, one table each.
+    /// Returns the statements of `tables` that make the missing tables, one table each.
     pub(crate) fn statements(&self, tables: &str) -> Vec<String> {
         let text = lines(tables, |place| match place {
             "lock" => Some(self.lock()),
@@ -235,8 +235,8 @@ impl Table {
         statements(&text)
     }
 
-    /// The statements that an administrator runs where dlock may not make the tables: those of `tables`, and what `role`, as
-    /// statements name it, needs.
+    /// Returns the statements that an administrator runs if dlock may not make the tables: those of `tables`, and the
+    /// grants for `role`, as statements name it.
     pub(crate) fn script(&self, tables: &str, role: &str) -> String {
         let (lock, holder) = (self.lock(), self.holder());
         let (member, queue, once, record) = (self.member(), self.queue(), self.once(), self.record());
@@ -246,7 +246,7 @@ impl Table {
         ];
         let mut script = self.statements(tables).join("\n") + "\n";
         for (rights, tables) in grants {
-            // Some databases grant on one table at a time.
+            // Some databases grant rights on one table at a time.
             let tables = if self.quote == '"' { vec![tables.join(", ")] } else { tables.to_vec() };
             script.extend(tables.iter().map(|table| format!("GRANT {rights} ON {table} TO {role};\n")));
         }

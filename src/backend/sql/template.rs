@@ -1,9 +1,9 @@
 /*!
-Texts of statements with places for values, `{name}`, filled in one pass: what stands in a value is never read again.
+Fills the placeholders, `{name}`, in texts of statements in one pass: the inserted values are never interpreted.
 */
 
-/// `text` without its comments, each place filled with what `value` has for it. A place without a value stays as it is, which
-/// no database understands.
+/// Returns `text` without its comments, with each placeholder replaced by its `value`. A placeholder without a value
+/// stays as it is, which no database understands.
 pub(crate) fn lines(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let code: Vec<&str> = text.lines().filter(|line| !line.starts_with("--")).collect();
     let code = code.join("\n");
@@ -18,7 +18,7 @@ pub(crate) fn lines(text: &str, value: impl Fn(&str) -> Option<String>) -> Strin
     filled + rest
 }
 
-/// The statements of `text`, each of which ends a line with its semicolon.
+/// Splits `text` into statements, each of which ends a line with its semicolon.
 pub(crate) fn statements(text: &str) -> Vec<String> {
     text.split_inclusive(";\n").map(|statement| statement.trim().to_owned()).filter(|text| !text.is_empty()).collect()
 }

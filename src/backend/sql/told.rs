@@ -1,25 +1,25 @@
 /*!
-What a server of a database tells a check of itself.
+A server's report about itself, for checks.
 */
 
 use crate::backend::probing::Finding;
 
-/// What a server has told of itself.
+/// A server's report about itself.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// What it is worth.
+    /// The findings of the check.
     pub findings: Vec<Finding>,
-    /// The number of the process that answered, where servers have such numbers.
+    /// The number of the process that answered, if servers have such numbers.
     pub process: Option<i32>,
 }
 
-/// A number in an answer.
+/// Parses a number in an answer.
 #[must_use]
 pub(crate) fn number(text: Option<&str>) -> Option<u64> {
     text?.parse().ok()
 }
 
-/// What it means that so many of so many connections are in use; none where that is not known.
+/// Returns the finding about `used` connections of at most `most`; `None` if that is unknown.
 #[must_use]
 pub(crate) fn connections(used: Option<u64>, most: Option<u64>) -> Option<Finding> {
     let (used, most) = (used?, most?);

@@ -1,5 +1,5 @@
 /*!
-When a waiter looks again: a pure decision of what it has seen.
+Decides when a waiter looks again, purely from its last look.
 */
 
 use std::time::Duration;
@@ -11,27 +11,27 @@ use crate::lock::admission::Mode;
 
 /// The longest time that a dead waiter stays in the queue, however long the leases are.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often the head of the queue looks while another program, which announces nothing, has the lock.
+/// The interval at which the head of the queue looks while another program, which announces nothing, has the lock.
 const FOREIGN: Duration = Duration::from_millis(500);
-/// How long after the end of a lease the head looks again, so that it has certainly ended.
+/// The delay from the end of a lease to the next look of the head, so that it has certainly ended.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
-/// How often the first waiters look through a pooler, which swallows the wake-up, and how often the others.
+/// The intervals at which the first waiters, and the others, look through a pooler, which swallows the wake-up.
 pub(crate) const POOLED: Duration = Duration::from_millis(250);
 const POOLED_BEHIND: Duration = Duration::from_secs(1);
-/// How many of them are the first.
+/// The number of first waiters.
 const FIRST: u64 = 4;
-/// When to look again at a lock that came free while it was looked at.
+/// The delay before the next look at a lock that came free during the last one.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// How often the first waiter looks for room among those who hold a lock together, at first and in the end.
+/// The shortest and the longest interval at which the first waiter looks for room among several holders.
 const GLANCES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
-/// What a waiter waits for where a database does not notify it.
+/// The event that a waiter waits for if the database does not notify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// The answer to this request, which waits for `{wait}` seconds at most, comes when this one is gone.
+    /// This contender is gone: the request is answered then, or after `{wait}` seconds.
     Gone {
-        /// Who it is.
+        /// Identifies the contender.
         entry: String,
         /// The request.
         request: String,
@@ -43,18 +43,18 @@ pub(crate) enum Watch {
     },
 }
 
-/// Who or what keeps a waiter out.
+/// The reason why a waiter cannot enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// This owner, as long as it holds the lock or waits for it.
     Contender(String),
     /// This owner, as long as it waits.
     Waiter(String),
-    /// As many as there is room for.
+    /// There is no room for another holder.
     Full,
 }
 
-/// Who or what keeps a waiter of this mode out; none where that is nothing that could be watched.
+/// Returns the reason why a waiter of this mode cannot enter; `None` if it cannot be watched.
 pub(crate) fn obstacle(mode: Mode, look: &Look, ahead: &Ahead) -> Option<Obstacle> {
     let contender = |owner: &String| Obstacle::Contender(owner.clone());
     let waiter = match mode {
@@ -74,18 +74,18 @@ pub(crate) fn obstacle(mode: Mode, look: &Look, ahead: &Ahead) -> Option<Obstacl
     }
 }
 
-/// How long to wait before the next glance at a lock that is full since `waited`: it costs one fiftieth of the wait at most.
+/// Returns the wait before the next glance at a lock that was full for `waited`: a fiftieth, within `GLANCES`.
 pub(crate) fn glances(waited: Duration) -> Duration {
     (waited / 50).clamp(GLANCES[0], GLANCES[1])
 }
 
-/// How long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a waiter that died
-/// delays the others by at most two thirds of a ttl.
+/// Returns how long a waiter stays in the queue after its last heartbeat. With a heartbeat every third of this time, a
+/// dead waiter delays the others by at most two thirds of a ttl.
 pub(crate) fn heartbeat_ttl(ttl: Duration) -> Duration {
     MAX_TIMEOUT.min(ttl / 2)
 }
 
-/// How long to wait for the wake-up before the next look. `is_pooled` says that none will come.
+/// Returns how long to wait for the wake-up before the next look. `is_pooled` says that there will be none.
 pub(crate) fn look_again(look: &Look, sight: Option<QueueView>, is_pooled: bool, heartbeat_ttl: Duration) -> Duration {
     let heartbeat = heartbeat_ttl / 3;
     let is_head = sight.is_some_and(|sight| sight.is_head);
@@ -182,7 +182,7 @@ mod tests {
             ("web1", Some(90), place(1, true), false, 92),
             ("web1", None, place(1, true), false, 500),
             (dlock, None, place(1, true), false, 5000),
-            // A head by its life, behind dead waiters.
+            // The head of the waiters that are alive, behind dead ones.
             (dlock, Some(900), place(7, true), false, 902),
             (dlock, Some(900), place(1, true), true, 250),
             (dlock, Some(9000), place(4, false), true, 250),

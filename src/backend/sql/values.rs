@@ -1,5 +1,5 @@
 /*!
-What stands in the places of statements, as far as it is the same in every database.
+The values of the placeholders that are the same in every database.
 */
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::backend::sql::{name, owner};
 use crate::backend::{Claim, Once};
 use crate::lock::admission::Mode;
 
-/// How many readers may hold a lock together.
+/// The most readers that may hold a lock together.
 const READERS: usize = 1_000_000_000;
 
 /// The values for one claim.
@@ -21,7 +21,7 @@ pub(crate) struct Values {
     pub name: String,
     /// The name of the row.
     pub plain_name: String,
-    /// What stands in the row while this claim alone holds the lock, as a literal.
+    /// The text in the row while this claim alone holds the lock, as a literal.
     pub me: String,
     /// The id of the owner, as a literal.
     pub owner: String,
@@ -31,22 +31,22 @@ pub(crate) struct Values {
     pub once: Option<Once>,
     /// The length of lease to ask for.
     pub ttl: Duration,
-    /// How long the lock stays taken at least.
+    /// The minimum time for which the lock stays taken.
     pub hold: Duration,
     done: String,
     about: String,
-    /// The end of what is recorded of a success.
+    /// The end of the record of a success.
     success: String,
     /// The owners of the outer runs, as literals with commas between them.
     outer: String,
     heartbeat_ttl: Duration,
-    /// Makes a literal of a text.
+    /// Quotes a text as a literal.
     literal: fn(&str) -> String,
 }
 
 impl Values {
-    /// The values for `claim` on `table`, whose texts are written by `literal`. A waiter stays in the queue for `heartbeat_ttl` after
-    /// its last heartbeat.
+    /// Creates the values for `claim` on `table`, with `literal` to quote texts. A waiter stays in the queue for
+    /// `heartbeat_ttl` after its last heartbeat.
     pub(crate) fn new(table: Table, claim: &Claim, heartbeat_ttl: Duration, literal: fn(&str) -> String) -> Self {
         let success = claim.once_per.map(|once| claim.done(once.period(), 0).end()).unwrap_or_default();
         let plain_name = name::of(claim);
@@ -69,12 +69,12 @@ impl Values {
         }
     }
 
-    /// The tables that requests of the claim use.
+    /// Returns the tables that requests of the claim use.
     pub(crate) fn uses(&self) -> Tables {
         if self.once.is_some() { Tables::LOCKS.and(Tables::ONCE) } else { Tables::LOCKS }
     }
 
-    /// From now on it is no matter whether a run around this one holds the lock.
+    /// From now on, an outer run counts like any other holder.
     pub(crate) fn ignore_outer(&mut self) {
         self.outer = listed(&[], self.literal);
     }
@@ -84,22 +84,22 @@ impl Values {
         (self.name, self.plain_name) = ((self.literal)(name), name.to_owned());
     }
 
-    /// The mode of the claim as the statements have it, as a literal.
+    /// Returns the mode of the claim as the statements have it, as a literal.
     pub(crate) fn mode_name(&self) -> String {
         (self.literal)(&self.mode.name())
     }
 
-    /// What stands in the row while several hold the lock in the mode of the claim, as a literal.
+    /// Returns the text in the row while several hold the lock in the mode of the claim, as a literal.
     pub(crate) fn group(&self) -> String {
         (self.literal)(&owner::group(self.mode))
     }
 
-    /// Of two texts the one for the mode of the claim: for a lock that one holds alone, or for one that several hold.
+    /// Returns `alone` if the claim is exclusive, or else `group`.
     pub(crate) fn alone_or<'a>(&self, alone: &'a str, group: &'a str) -> &'a str {
         if self.mode == Mode::Exclusive { alone } else { group }
     }
 
-    /// What stands in this place of a statement, where the lock is to stay taken for `hold` at least.
+    /// Returns the value of this placeholder in a statement; the lock is to stay taken for at least `hold`.
     pub(crate) fn value(&self, place: &str, hold: Duration) -> Option<String> {
         Some(match place {
             "lock" => self.table.lock(),
@@ -123,7 +123,7 @@ impl Values {
             "length" => self.once.map(|once| once.arguments()[1].clone())?,
             "begins" => (self.literal)("{\"v\":1,\"period\":"),
             "success" => self.success.clone(),
-            // Where what this owner publishes is, and its id there.
+            // The table in which this owner publishes, and its id there.
             "own_table" => self.alone_or(&self.table.holder(), &self.table.member()).to_owned(),
             "own_id" => self.alone_or(&self.me, &self.owner).to_owned(),
             _ => return None,
@@ -131,7 +131,7 @@ impl Values {
     }
 }
 
-/// Ids as literals with commas between them, of which there is always one.
+/// Returns the ids as comma-separated literals; an empty literal if there are none.
 fn listed(ids: &[String], literal: fn(&str) -> String) -> String {
     let ids: Vec<String> = ids.iter().map(|id| literal(id)).collect();
     if ids.is_empty() { "''".to_owned() } else { ids.join(", ") }

@@ -1,5 +1,5 @@
 /*!
-The names of the locks that are found, of which only the smallest are kept.
+The names of the locks that were found, of which only the smallest are kept.
 */
 
 use std::cmp::Ordering;
@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 
 use crate::backend::survey::Spot;
 
-/// The locks that were found, and how many there are.
+/// The locks that were found, and their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// Those with the smallest names.
+    /// The locks with the smallest names.
     pub found: Vec<Spot>,
-    /// How many there are in all; none where counting them would cost a request for each.
+    /// Number of all locks; `None` if counting them would cost a request for each.
     pub total: Option<u64>,
-    /// Whether there are more than were found.
+    /// `true` if there are more locks than `found` has.
     pub is_cut: bool,
-    /// Whether only locks of dlock are among them, because nothing tells those of other programs from other data.
+    /// `true` if only locks of dlock are among them, because those of other programs cannot be told from other data.
     pub only_own: bool,
-    /// Whether locks of other programs outside of this PID namespace are missing.
+    /// `true` if locks of other programs outside of this PID namespace may be missing.
     pub is_partial: bool,
 }
 
@@ -48,13 +48,13 @@ pub(crate) struct Smallest {
 }
 
 impl Smallest {
-    /// Keeps so many; none for all.
+    /// Keeps at most this many names; all of them with `None`.
     #[must_use]
     pub(crate) fn new(most: Option<usize>) -> Self {
         Self { kept: BTreeSet::new(), most, is_cut: false }
     }
 
-    /// One more name.
+    /// Adds a name.
     pub(crate) fn add(&mut self, spot: Spot) {
         self.kept.insert(ByName(spot));
         if self.most.is_some_and(|most| self.kept.len() > most) {
@@ -63,7 +63,7 @@ impl Smallest {
         }
     }
 
-    /// Those that were kept, in order.
+    /// Returns the names that were kept, in order.
     #[must_use]
     pub(crate) fn names(self, total: Option<u64>) -> Names {
         let found = self.kept.into_iter().map(|spot| spot.0).collect();

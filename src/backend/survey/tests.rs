@@ -11,7 +11,7 @@ fn a_spelling_is_turned_back_where_a_key_is_spelled_so() {
         ("100%25", Some("100%")),
         ("%2Ehidden", Some(".hidden")),
         ("a.b", Some("a.b")),
-        // Not as a key is spelled: nobody can name it.
+        // Not the spelling of a key: no user can name it.
         ("a/b", None),
         ("100%", None),
         (".hidden", None),

@@ -1,30 +1,30 @@
 /*!
-Which options and subcommands mean something at the backend that a URL names.
+The options and subcommands that have a meaning at the backend that a URL names.
 */
 
 use crate::backend::driver::Breaks;
 use crate::backend::url::Target;
 
 impl Target {
-    /// Whether `--replicas` applies to it.
+    /// Returns `true` if `--replicas` applies to it.
     #[must_use]
     pub(crate) fn has_replicas(&self) -> bool {
         self.driver.abilities.replicas
     }
 
-    /// Whether `--strict-fencing` applies to it: a majority of independent servers keeps the locks.
+    /// Returns `true` if `--strict-fencing` applies to it: a majority of independent servers keeps the locks.
     #[must_use]
     pub(crate) fn is_redlock(&self) -> bool {
         self.driver.abilities.strict_fencing
     }
 
-    /// Whether a lock there can outlive the process that took it.
+    /// Returns `true` if a lock there can outlive the process that took it.
     #[must_use]
     pub(crate) fn has_handles(&self) -> bool {
         self.driver.abilities.handles
     }
 
-    /// What `dlock break` can do there.
+    /// Returns what `dlock break` can do there.
     #[must_use]
     pub(crate) fn breaks(&self) -> Breaks {
         self.driver.abilities.breaks

@@ -1,6 +1,6 @@
 /*!
-Properties of every backend URL, valid or not: parsing never panics, what is printed can be parsed again, and nothing
-that is shown depends on the password.
+Properties of every backend URL, valid or not: parsing never panics, printed URLs can be parsed again, and nothing that
+is shown depends on the password.
 */
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -28,7 +28,7 @@ fn any_url() -> impl Strategy<Value = String> {
     prop_oneof![2 => made_of(PIECES), 4 => whole_url(Just(None).boxed()), 1 => file]
 }
 
-/// Mostly valid URLs with this password.
+/// Generates mostly valid URLs with this password.
 fn whole_url(password: BoxedStrategy<Option<String>>) -> impl Strategy<Value = String> {
     let user = prop_oneof![part(), Just("user".to_owned())];
     let host = one_of("h|[::1]|10.0.0.1|Example.ORG:80|h:7000|bücher.example|h:0|7");
@@ -48,7 +48,7 @@ fn whole_url(password: BoxedStrategy<Option<String>>) -> impl Strategy<Value = S
     )
 }
 
-/// Any text, encoded for any part of a URL.
+/// Generates any text, encoded for any part of a URL.
 fn part() -> impl Strategy<Value = String> {
     any::<String>().prop_map(|text| encode(&text))
 }
@@ -57,7 +57,7 @@ fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Everything that is ever shown of a URL.
+/// Returns everything that is ever shown of a URL.
 fn shown(url: &str) -> String {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     let servers = Location::parse("redis", rest, 1, "").map(|location| {
@@ -79,7 +79,7 @@ fn what_is_printed_is_the_same_target() {
         if let Ok(target) = Target::parse(&url) {
             let printed = target.to_string();
             prop_assert!(!printed.contains(char::is_control), "{printed:?}");
-            // Debugging shows everything but the password.
+            // `Debug` shows everything but the password.
             let again = Target::parse(&printed).map(|again| format!("{again:?}"));
             prop_assert_eq!(again, Ok(format!("{target:?}")), "{}", printed);
         }

@@ -1,5 +1,5 @@
 /*!
-URLs: what is read, what is refused, and what is printed.
+URLs: accepted, rejected, and in their printed form.
 */
 
 use super::*;

@@ -1,8 +1,8 @@
 /*!
 Barriers at ZooKeeper: a directory with an ephemeral node for each party, its mark.
 
-Each arrival writes to the directory too, so that its version tells whether somebody has come since a look. A request that
-depends on a look names that version, and those of the marks: it fails as a whole where anything has changed.
+Each arrival also writes to the directory, so that its version shows whether a party has arrived since a look. A request
+that depends on a look names that version and those of the marks: it fails as a whole if anything has changed.
 */
 
 use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
@@ -15,12 +15,12 @@ use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded,
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
 
-/// Whether somebody else was faster: a look tells what is true.
+/// Returns `true` if another client was faster; the next look then shows the new state.
 fn is_late(error: &ZkError) -> bool {
     matches!(error, ZkError::BadVersion | ZkError::NoNode | ZkError::NodeExists)
 }
 
-/// A mark that is there.
+/// A mark as read from the directory.
 struct Seen {
     mark: Mark,
     /// The name of its node.
@@ -32,14 +32,14 @@ struct Seen {
 pub(super) struct ZookeeperBarrier {
     visitor: Visitor,
     parties: u32,
-    /// What reports that a party comes or goes.
+    /// The watch on the directory, which reports that a party comes or goes.
     children: Option<OneshotWatcher>,
-    /// What reports that our own mark is opened.
+    /// The watch on our own mark, which reports that it is opened.
     own: Option<OneshotWatcher>,
 }
 
 impl ZookeeperBarrier {
-    /// A party that waits for so many `parties`.
+    /// Creates one party of a barrier for this number of `parties`.
     pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
         Self { visitor, parties, children: None, own: None }
     }
@@ -54,7 +54,7 @@ impl ZookeeperBarrier {
         }
     }
 
-    /// Watches our own node, if it is there.
+    /// Watches our own node, if it exists.
     async fn watch_own(&mut self) -> Result<(), ZkError> {
         let path = self.visitor.node(&encoded(&self.visitor.meeting.name));
         let watched = self.visitor.ask(|client| async move { client.get_and_watch_data(&path).await }).await;
@@ -62,13 +62,13 @@ impl ZookeeperBarrier {
         Ok(())
     }
 
-    /// The version of the directory, and the marks in it that are alive, all not older than that; none where there is no
-    /// directory.
+    /// Reads the directory's version, and after it the live marks, so that none of them is older than that version.
+    /// Returns `None` if there is no directory.
     async fn marks(&mut self) -> Result<Option<(i32, Vec<Seen>)>, ZkError> {
         let path = self.visitor.directory();
         let asked = self.visitor.ask(|client| async move { client.check_stat(&path).await }).await;
         let Some(directory) = asked? else { return Ok(None) };
-        // Before the marks are read, so that no change of ours is missed.
+        // Set before the marks are read, so that no change to our mark is missed.
         self.watch_own().await?;
         let Some((nodes, watcher)) = absent(self.visitor.list().await)? else { return Ok(None) };
         self.children = Some(watcher);
@@ -77,7 +77,7 @@ impl ZookeeperBarrier {
         for (node, data, stat) in self.visitor.read(&nodes).await? {
             let Some(mark) = Mark::read(&decoded(&node), &data) else { continue };
             let session = self.visitor.contender.session.as_ref();
-            // What an earlier session of ours made is about to go.
+            // A mark of an earlier session of ours is about to disappear.
             if mark.id != id || session.is_some_and(|session| session.is_own(&stat)) {
                 all.push(Seen { mark: Mark { order: stat.czxid, ..mark }, node, version: stat.version });
             }
@@ -85,7 +85,7 @@ impl ZookeeperBarrier {
         Ok(Some((directory.version, all)))
     }
 
-    /// Makes our mark, in place of an older one under our name. The directory counts it.
+    /// Creates our mark, replacing an older one under our name. The request also changes the directory's version.
     async fn join(&mut self) -> Result<(), ZkError> {
         let (directory, own) = (self.visitor.directory(), self.mark());
         let path = self.visitor.node(&encoded(&own.name));
@@ -104,7 +104,7 @@ impl ZookeeperBarrier {
         joined.await
     }
 
-    /// Marks all who wait with us as open, unless one of them has gone or somebody came since the directory had this `version`.
+    /// Opens all marks that wait with ours. Fails if one has changed, or if a party came after directory `version`.
     async fn open(&mut self, version: i32, seen: &[Seen]) -> Result<(), ZkError> {
         let (directory, own) = (self.visitor.directory(), self.mark());
         let waiting = seen.iter().filter(|seen| seen.mark.waits_with(&own));
@@ -121,7 +121,7 @@ impl ZookeeperBarrier {
         asked.await
     }
 
-    /// Looks until there is something to tell, and does what has to be done before.
+    /// Looks, and takes the steps that a look calls for, until there is a result to report.
     async fn gather(&mut self, arrives: bool) -> Result<Gathering, Error> {
         let own = self.mark();
         for _ in 0..LOOKS {
@@ -142,7 +142,7 @@ impl ZookeeperBarrier {
                 }
                 Step::Open => self.open(version, &seen).await,
             };
-            // Whether it was done or not, the next look shows.
+            // The next look shows whether it was done.
             if let Err(error) = done
                 && !is_late(&error)
             {
@@ -152,7 +152,7 @@ impl ZookeeperBarrier {
         Err(contended(&self.visitor.meeting.key))
     }
 
-    /// Takes our mark away, open or not as `open` says; whether it is left because it is open.
+    /// Removes our mark, an open one only if `open` is set. Returns `true` if it is kept because it is open.
     async fn take_away(&mut self, open: bool) -> Result<bool, Error> {
         self.visitor.connect().await?;
         let own = self.mark();
@@ -208,7 +208,7 @@ impl Barrier for ZookeeperBarrier {
 
     async fn close(&mut self) {
         (self.children, self.own) = (None, None);
-        // Where this fails, it goes with the session.
+        // If this fails, the mark ends with the session.
         let _ = self.take_away(true).await;
         self.visitor.close().await;
     }

@@ -1,19 +1,19 @@
 /*!
-What a server says of the ensemble that it belongs to, and whether two servers can belong to the same one.
+The configuration that a server reports of its ensemble, and whether two servers can belong to the same one.
 
-Every server tells its own settings, and these differ within one ensemble too: a server may call itself `0.0.0.0`, use a
-short name where another uses a long one, and know a new member a little earlier. So two servers count as strangers only
-when their settings have no member in common.
+Every server reports its own settings, and these differ even within one ensemble: a server may call itself `0.0.0.0`,
+use a short name where another uses a long one, or know a new member a little earlier. So two servers count as strangers
+only if their settings have no member in common.
 */
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The members of an ensemble, as one of them knows them; none where the server works alone.
+/// The members of an ensemble, as one of them knows them; empty for a standalone server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Configuration(Vec<Member>);
 
-/// One place at which a member listens for the others.
+/// An endpoint on which a member listens for the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     /// The member's number.
@@ -24,7 +24,7 @@ struct Member {
 }
 
 impl Configuration {
-    /// Reads the text of `/zookeeper/config`; none where a member in it cannot be understood.
+    /// Reads the text of `/zookeeper/config`. Returns `None` if it is not UTF-8, or if a member in it cannot be parsed.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let mut members = Vec::new();
@@ -41,23 +41,23 @@ impl Configuration {
         Some(Self(members))
     }
 
-    /// Whether the server that says this works alone.
+    /// Returns `true` if the server is standalone.
     pub(super) fn is_of_one(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many members there are; none where the server works alone.
+    /// Returns the number of members; 0 for a standalone server.
     pub(super) fn members(&self) -> usize {
         let ids: BTreeSet<u64> = self.0.iter().map(|member| member.id).collect();
         ids.len()
     }
 
-    /// Whether `host` is named as a member's.
+    /// Returns `true` if `host` is listed as a member's. Local names such as `localhost` never are.
     pub(super) fn names(&self, host: &str) -> bool {
         !is_vague(host) && self.0.iter().any(|member| is_same_name(&member.host, host))
     }
 
-    /// Whether a server that says this cannot belong to the ensemble of one that says `other`.
+    /// Returns `true` if the two have no member in common, so that their servers belong to different ensembles.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         !self.0.iter().any(|member| other.0.iter().any(|another| member.may_be(another)))
     }
@@ -74,7 +74,7 @@ impl Member {
         Some(Self { id, host: host.to_owned(), ports: [ports.next()??, ports.next()??] })
     }
 
-    /// Whether two servers that name these may mean the same member. One port is enough: the way to it may be mapped.
+    /// Returns `true` if both may describe the same member. One equal port is enough, as the other may be mapped.
     fn may_be(&self, other: &Self) -> bool {
         let is_address = |host: &str| host.parse::<IpAddr>().is_ok();
         let hosts_fit = is_same_name(&self.host, &other.host)
@@ -86,7 +86,7 @@ impl Member {
     }
 }
 
-/// Whether two names are the same, or one is the other with its domain.
+/// Returns `true` if two names are equal, or if one is the other with its domain.
 fn is_same_name(one: &str, other: &str) -> bool {
     let plain = |host: &str| host.trim_end_matches('.').to_ascii_lowercase();
     let (one, other) = (plain(one), plain(other));
@@ -96,7 +96,7 @@ fn is_same_name(one: &str, other: &str) -> bool {
     one == other || has_domain(&one, &other) || has_domain(&other, &one)
 }
 
-/// Whether a name means another host wherever it is used, as a server's name for itself does.
+/// Returns `true` if a name means a different host on each machine, as `localhost` and `0.0.0.0` do.
 fn is_vague(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host.eq_ignore_ascii_case("localhost")
@@ -133,12 +133,12 @@ mod tests {
         for (other, excluded) in [
             (THREE, false),
             ("", true),
-            // A member calls itself everything, and knows another by its long name.
+            // A member calls itself `0.0.0.0`, or knows another one by its long name.
             ("server.1=0.0.0.0:2888:3888", false),
             ("server.9=x:2888:3888\nserver.2=B.example.org:2888:3888", false),
-            // One more member that the others do not know yet.
+            // One more member, which the others do not know yet.
             ("server.3=c:2888:3888\nserver.4=d:2888:3888", false),
-            // An address may be any name's; a port may be mapped.
+            // An address may belong to any name; a port may be mapped.
             ("server.1=10.0.0.1:2888:3888", false),
             ("server.1=a:12888:3888", false),
             ("server.1=x:2888:3888\nserver.2=y:2888:3888", true),

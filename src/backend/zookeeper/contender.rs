@@ -1,5 +1,5 @@
 /*!
-What a contender at ZooKeeper knows, and the session that it opens and closes.
+The state of a contender at ZooKeeper, and the session that it opens and closes.
 */
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::backend::zookeeper::session::Session;
 use crate::backend::{Claim, Error, Released};
 use crate::clock::Instant;
 
-/// The longest session that can be asked for.
+/// The longest session that a client can ask for.
 const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// One claim at one ZooKeeper ensemble.
@@ -27,17 +27,17 @@ pub(super) struct ZookeeperContender {
     pub ensemble: Arc<Ensemble>,
     pub opening: Option<Opening>,
     pub session: Option<Session>,
-    /// Whether the servers were compared since the session was opened: see [`membership`].
+    /// Set once the servers have been compared in this session: see [`membership`].
     compared: bool,
-    /// What came of the last release, until the next attempt.
+    /// The result of the last release, until the next attempt.
     pub released: Option<Released>,
-    /// Whether there was a record of the claim's periods when it was last looked for.
+    /// Set if there was a record of the claim's periods when it was last looked for.
     pub has_record: bool,
     pub concerns: Vec<String>,
 }
 
 impl ZookeeperContender {
-    /// Contends for `claim` at this ensemble; not connected yet.
+    /// Creates a contender for `claim` at this ensemble; not connected yet.
     pub(super) fn new(claim: Claim, ensemble: Ensemble) -> Self {
         Self {
             claim,
@@ -51,12 +51,12 @@ impl ZookeeperContender {
         }
     }
 
-    /// Where the ensemble is.
+    /// Returns the location of the ensemble.
     pub(super) fn location(&self) -> &Location {
         self.ensemble.location()
     }
 
-    /// Makes sure that there is a live session, with a server of the only ensemble that the URL names.
+    /// Opens a session unless one is live. Fails if servers of the URL are found to belong to different ensembles.
     pub(super) async fn open(&mut self) -> Result<(), Error> {
         let begun = Instant::now();
         self.open_session().await?;
@@ -82,7 +82,7 @@ impl ZookeeperContender {
             Some(opening) => opening,
             None => Opening::begin(&self.ensemble, self.claim.ttl.min(MAX_SESSION)).await?,
         };
-        // It stays there when this future is dropped.
+        // It stays in `self.opening` if this future is dropped.
         let opened = self.opening.insert(opening).opened().await;
         let Some(Opening { tunnel, asked, .. }) = self.opening.take() else { return Err(self.vanished()) };
         let client = opened?.map_err(|error| self.explain_with(&error, tunnel.reason()))?;
@@ -92,17 +92,17 @@ impl ZookeeperContender {
         Ok(())
     }
 
-    /// That there is no session, although there was one a moment ago.
+    /// Returns the error for a session that is gone although there was one a moment ago.
     pub(super) fn vanished(&self) -> Error {
         errors::vanished(self.location())
     }
 
-    /// An error of the library in words, with what the session knows of the reason.
+    /// Explains an error of the library, with the reason that the session knows.
     pub(super) fn explain(&self, error: &ZkError) -> Error {
         self.explain_with(error, self.session.as_ref().and_then(Session::reason))
     }
 
-    /// An error of the library in words; `reason` is why the connection ended, where it did.
+    /// Explains an error of the library; `reason` says why the connection ended, if it did.
     fn explain_with(&self, error: &ZkError, reason: Option<String>) -> Error {
         let location = self.location();
         let about = About {
@@ -114,7 +114,7 @@ impl ZookeeperContender {
         errors::explain(error, reason, about)
     }
 
-    /// Closes the session, and takes away the directories that nobody uses any more.
+    /// Closes the session, and removes the directories that are no longer used.
     pub(super) async fn close(&mut self) {
         if let Some(session) = self.session.as_mut().filter(|session| session.used && session.end().is_none()) {
             session.remove_directories().await;

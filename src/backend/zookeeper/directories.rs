@@ -1,9 +1,9 @@
 /*!
-The directories that locks are in: made where they are missing, counted in, and removed by whoever is the last to leave,
+The directories of locks: creates missing ones, counts nodes in them, and removes them with the last dlock that leaves,
 unless another client may still rely on them.
 
-A namespace that a user has made stays: with its last lock gone, it would belong to whoever comes next. ZooKeeper lets those
-remove an empty node who may change the one above it, so a node in the namespace keeps it.
+A user's namespace stays: once removed with its last lock, it would belong to whoever creates it next. ZooKeeper lets
+anybody who may change the parent remove an empty node, so a node in the namespace keeps it.
 */
 
 use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, Stat};
@@ -12,20 +12,20 @@ use crate::backend::zookeeper::names::Directory;
 use crate::backend::zookeeper::nodes::EACH;
 use crate::backend::zookeeper::traffic::Traffic;
 
-/// What stands in a directory that a dlock made and that has no locks in it: whichever dlock is the last to leave it removes it.
+/// The data of a directory that dlock created and that is not a lock's own; the last dlock to leave it removes it.
 pub(super) const MADE_BY_DLOCK: &[u8] = b"made by dlock, which removes it when it is empty";
-/// What stands in a lock's directory that a dlock made: whichever dlock is the last to leave it removes it, unless it counts
-/// more nodes there than dlocks made.
+/// The data of a lock's directory that dlock created. The last dlock to leave it removes it, unless the number of nodes
+/// that were ever created there differs from the number that dlocks have counted.
 ///
-/// Earlier releases wrote the same as [`MADE_BY_DLOCK`] there, and counted pairs of nodes. Neither counts in a directory of the other
-/// or removes it, so that no mixture of their nodes and those of foreign clients looks like nodes of one release alone.
+/// Earlier releases wrote [`MADE_BY_DLOCK`] there, and counted pairs of nodes. Neither counts in or removes a directory
+/// of the other, so no mixture of their nodes and foreign ones looks like nodes of one release alone.
 pub(super) const OF_LOCK: &[u8] = b"made by dlock, which counts its nodes in threes and removes it when it is empty";
 
-/// What the node says that keeps a namespace.
+/// The data of the node that keeps a namespace.
 const KEEPS: &[u8] = b"made by dlock: this namespace stays, and belongs to its user";
 
-/// Makes the directories at `paths`, from the root downwards, that are not there; the last one says `last`. Makes the node at
-/// `keeper` too, if there is to be one. All are asked for at once, before this returns.
+/// Creates the missing directories among `paths`, from the root downwards; the last one gets the data `last`. Also
+/// creates the node at `keeper`, if given. All requests are sent before this returns.
 pub(super) fn make<'a>(
     client: &'a Client,
     paths: &'a [String],
@@ -38,13 +38,13 @@ pub(super) fn make<'a>(
     let asked: Vec<_> =
         paths.iter().enumerate().map(|(index, path)| client.create(path, data(index), &options)).collect();
     if let Some(keeper) = keeper {
-        // Nothing hangs on the answer: it is asked for again with the next lock.
+        // The answer does not matter: the next lock sends the request again.
         drop(client.create(keeper, KEEPS, &options));
     }
     async move {
         let (mut refused, mut result) = (None, Ok(()));
         for made in asked {
-            // What may not be made there may exist: only the last one's absence is a failure.
+            // A directory that may not be created may exist: only the last one's absence is a failure.
             result = match made.await {
                 Ok(_) | Err(ZkError::NodeExists) => Ok(()),
                 Err(ZkError::NoNode) => Err(refused.clone().unwrap_or(ZkError::NoNode)),
@@ -55,11 +55,11 @@ pub(super) fn make<'a>(
     }
 }
 
-/// Removes the directories that a dlock made, from `directory` upwards, as far as they are empty; only that one where
-/// those above it are to be `kept`.
+/// Removes the directories that dlock created, from `directory` upwards, as long as they are empty; only `directory`
+/// itself if those above it are to be `kept`.
 ///
-/// The lock's own is kept when somebody else had a node there: a `Lock` of kazoo that was used once relies on its
-/// directory and fails without it. See [`count`].
+/// The lock's own directory stays if another client has had a node in it: a `Lock` of kazoo that was used once relies
+/// on its directory and fails without it. See [`count`].
 pub(super) async fn remove(client: &Client, directory: &Directory, kept: bool, traffic: &mut Traffic) {
     let most = if kept { 1 } else { usize::MAX };
     for path in directory.ancestry().iter().rev().take(most) {
@@ -82,13 +82,13 @@ pub(super) async fn remove(client: &Client, directory: &Directory, kept: bool, t
     }
 }
 
-/// Counts three nodes more that a dlock has made in `directory`: the version of a lock's directory that a dlock has made is
-/// the number of such triples. What is missing in the count only keeps a directory.
+/// Counts three more nodes that a dlock has created in `directory`: the version of a lock's directory that dlock
+/// created is the number of such triples. If the count is too low, the directory merely stays.
 pub(super) async fn count(client: &Client, directory: &Directory, counted: &mut bool, traffic: &mut Traffic) {
     let sent = traffic.begin();
     let read = client.get_data(directory.path()).await;
     traffic.end(sent, false, &read);
-    // From here on it may have been done, whether or not anybody waits for the answer.
+    // From here on it may have been counted, even if nobody waits for the answer.
     *counted = true;
     if read.is_ok_and(|(data, _)| data == OF_LOCK) {
         let sent = traffic.begin();
@@ -97,12 +97,12 @@ pub(super) async fn count(client: &Client, directory: &Directory, counted: &mut 
     }
 }
 
-/// Whether a directory of this status says [`OF_LOCK`], as far as its status shows: nobody else is likely to write as much there.
+/// Returns `true` if a directory's data are as long as [`OF_LOCK`]; nobody else is likely to write that length there.
 pub(super) fn may_be_ours(directory: &Stat) -> bool {
     usize::try_from(directory.data_length) == Ok(OF_LOCK.len())
 }
 
-/// How many nodes were ever made in a directory: its `cversion` counts each twice, less those that are still there.
+/// Returns the number of nodes ever created in a directory, whose `cversion` counts creations and deletions.
 fn nodes_made(directory: &Stat) -> i64 {
     i64::midpoint(directory.cversion.into(), directory.num_children.into())
 }

@@ -1,5 +1,5 @@
 /*!
-How a ZooKeeper ensemble is named in a URL.
+The URL syntax of ZooKeeper ensembles.
 */
 
 use std::fmt;
@@ -10,8 +10,8 @@ use crate::backend::net::tls::Tls;
 use crate::backend::zookeeper::ZookeeperService;
 use crate::backend::{Options, Service};
 
-/// A ZooKeeper ensemble. A session may be older at the leader than the last answer to us, so that less of a lease is left:
-/// by a quarter and a tenth of that, also of the part that is only for `--lock-delay`.
+/// The driver for ZooKeeper. The leader may count a session from an earlier time than our last answer suggests. That
+/// shortens a lease, including its part for `--lock-delay`, by a quarter and a tenth of that.
 pub(crate) static DRIVER: Driver = Driver {
     name: "zookeeper",
     forms: &[Form {

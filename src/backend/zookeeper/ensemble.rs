@@ -1,5 +1,5 @@
 /*!
-The servers of one ensemble, and how one of them is reached: in turn, and a dead one costs little.
+The servers of one ensemble, tried in turn for a connection, so that a dead server costs little time.
 */
 
 use std::fmt;
@@ -13,18 +13,18 @@ use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Wire;
 use crate::backend::zookeeper::errors::no_server;
 
-/// How long one server may take to accept a connection before the next one is tried as well.
+/// The time that a server has to accept a connection before the next one is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// The servers, any of which will do.
+/// The servers of an ensemble, any of which will do.
 pub(super) struct Ensemble {
     location: Location,
     tls: Option<Tls>,
-    /// Which one is tried first next time.
+    /// The index of the server to try first next time.
     next: AtomicUsize,
 }
 
-/// One of them, as messages call it.
+/// One server, by its name in messages.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     name: String,
@@ -43,24 +43,24 @@ impl fmt::Debug for Ensemble {
 }
 
 impl Ensemble {
-    /// The servers at `location`, of which a random one is tried first: many clients share the load.
+    /// Creates the ensemble at `location`. It tries a random server first, so that many clients share the load.
     pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
         let next = AtomicUsize::new(random_first(location.addresses.len()));
         Self { location, tls, next }
     }
 
-    /// How many there are.
+    /// Returns the number of servers.
     pub(super) fn len(&self) -> usize {
         self.location.addresses.len()
     }
 
-    /// Where they are and who we are there.
+    /// Returns the location: the addresses, the login and the chroot.
     pub(super) fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Connects to one of them, which is not the one of the last time if there is another; an error says why none can be
-    /// reached. Takes as long as it takes.
+    /// Connects to a server, starting with the one after the last that was used; the error says why none can be
+    /// reached. Has no timeout.
     pub(super) async fn dial(&self) -> Result<(Wire, Server), Error> {
         let count = self.len();
         let places = round(count, self.next.load(Ordering::Relaxed));
@@ -78,12 +78,12 @@ impl Ensemble {
         }
     }
 
-    /// Connects to this one alone. Takes as long as it takes.
+    /// Connects to the server at the index `place` only. Has no timeout.
     pub(super) async fn dial_at(&self, place: usize) -> Result<Wire, Error> {
         Wire::dial(&self.server(place), &self.location.addresses[place], self.tls.as_ref()).await
     }
 
-    /// Which one [`Ensemble::dial`] has connected to last.
+    /// Returns the index of the server that [`Ensemble::dial`] last connected to.
     pub(super) fn in_use(&self) -> usize {
         (self.next.load(Ordering::Relaxed) + self.len() - 1) % self.len()
     }

@@ -1,7 +1,7 @@
 /*!
-What a ZooKeeper server or the client library said, in dlock's words: what kind of failure it is, and what to do.
+Errors of ZooKeeper servers and of the client library, in dlock's words: the kind of failure, and what to do.
 
-Nothing here asks or changes anything, so that every sentence has a row in the table below.
+All functions here are pure, so that every message has a row in the table below.
 */
 
 use std::fmt::Display;
@@ -13,20 +13,20 @@ use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::tls::refused;
 use crate::printable::shown;
 
-/// What is known of an ensemble in addition to what it says.
+/// The context of an error, for its message.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
-    /// How it is called in messages.
+    /// The name of the ensemble in messages.
     pub place: &'a dyn Display,
-    /// Whether a user was given.
+    /// Set if a user was given.
     pub has_user: bool,
-    /// The lock's directory, where a session has one.
+    /// The lock's directory, if there is a session.
     pub directory: Option<&'a str>,
-    /// What to add to advice about credentials.
+    /// The text to append to advice about credentials.
     pub nested: &'a str,
 }
 
-/// What an error of the library means, or one that a server answered with; `reason` is why the connection ended, where it
+/// Explains an error of the library, or one that a server answered with; `reason` says why the connection ended, if it
 /// did.
 pub(super) fn explain(error: &ZkError, reason: Option<String>, about: About<'_>) -> Error {
     let place = about.place;
@@ -52,7 +52,7 @@ pub(super) fn explain(error: &ZkError, reason: Option<String>, about: About<'_>)
     }
 }
 
-/// ZooKeeper takes any user and password, and then looks whether a node's access list has them.
+/// Reports denied access. ZooKeeper accepts any user and password, and then looks for them in a node's access list.
 fn no_rights(path: &dyn Display, about: About<'_>) -> Error {
     let (place, nested) = (about.place, about.nested);
     let what = if about.has_user {
@@ -75,20 +75,20 @@ fn denied(what: &str, about: About<'_>) -> Error {
     Error::new(ErrorKind::Denied, format!("{place} {what}: {known} ({hint}{nested})"))
 }
 
-/// One half of the credentials without the other; `lacking` is the one that is not there.
+/// Reports incomplete credentials; `lacking` is the missing half.
 pub(super) fn half_login(place: &dyn Display, lacking: &str) -> Error {
     let hint = "give both --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD";
     Error::new(ErrorKind::Denied, format!("{place} needs a {lacking} too: {hint}"))
 }
 
-/// The lock cannot be spelled there, for this `reason`.
+/// Reports that ZooKeeper does not allow the lock's path, for this `reason`.
 pub(super) fn invalid_name(place: &dyn Display, reason: &str) -> Error {
     Error::new(ErrorKind::CannotCreate, format!("{place}: {reason}"))
 }
 
-/// This host lacks what the client library needs.
+/// Reports that this host lacks what the client library needs.
 pub(super) fn no_room(error: &io::Error) -> Error {
-    // In the words of those who set limits.
+    // Worded for the administrator who sets the limits.
     let lack = match error.kind() {
         io::ErrorKind::WouldBlock => {
             "no more threads are allowed here (ulimit -u, or the limit of the control group)".to_owned()
@@ -98,52 +98,52 @@ pub(super) fn no_room(error: &io::Error) -> Error {
     Error::new(ErrorKind::Unreachable, format!("could not start the ZooKeeper client on this host: {lack}"))
 }
 
-/// There can be no listener for the client library.
+/// Reports that this host cannot listen for the client library.
 pub(super) fn no_listener(error: &io::Error) -> Error {
     Error::new(ErrorKind::Unreachable, format!("could not listen on this host for the ZooKeeper client: {error}"))
 }
 
-/// There is no session any more where there was one a moment ago.
+/// Reports that a session is gone although there was one a moment ago.
 pub(super) fn vanished(place: &dyn Display) -> Error {
     Error::unavailable(format!("the session with {place} ended before it began"))
 }
 
-/// What an attempt made was taken away each time.
+/// Reports that the nodes of an attempt were removed each time.
 pub(super) fn no_place(place: &dyn Display) -> Error {
     let what = "its nodes went as soon as they were made; is something removing them?";
     Error::unavailable(format!("could not queue at {place}: {what}"))
 }
 
-/// So many nodes were made in `directory` that the order of the next ones is not certain.
+/// Reports that the sequence numbers in `directory` are nearly used up, so that the order of new nodes is not certain.
 pub(super) fn worn_out(place: &dyn Display, directory: &str) -> Error {
     let hint = "remove that node when nobody uses it, and it is counted anew";
     let what = format!("the sequence numbers in {} are all but used up", shown(directory.as_bytes()));
     Error::new(ErrorKind::CannotCreate, format!("{place}: {what}; {hint}"))
 }
 
-/// An answer that no ZooKeeper gives.
+/// Reports a malformed reply.
 pub(super) fn malformed(place: &dyn Display) -> Error {
     Error::unavailable(format!("{place} gave an answer that has no sense"))
 }
 
-/// The number of a transaction that cannot be a fencing token: made up, or of a damaged database.
+/// Reports a transaction number that cannot be a fencing token: made up, or from a damaged database.
 pub(super) fn no_token(place: &dyn Display, transaction: i64) -> Error {
     let what = format!("{place} counts its transactions as {transaction}, which cannot be a fencing token");
     Error::new(ErrorKind::Unusable, format!("{what}; is its data damaged?"))
 }
 
-/// There is no connection, and it is not known why.
+/// Reports that there is no connection, for an unknown reason.
 pub(super) fn no_connection(place: &dyn Display) -> Error {
     Error::new(ErrorKind::Unreachable, format!("there is no connection to {place}"))
 }
 
-/// Two servers of one URL, of which neither one's ensemble knows the other's locks.
+/// Reports that two servers of one URL belong to different ensembles, neither of which knows the other's locks.
 pub(super) fn two_clusters(one: &dyn Display, other: &dyn Display) -> Error {
     let message = format!("{one} and {other} belong to different clusters; name servers of one ensemble only");
     Error::new(ErrorKind::Unusable, message)
 }
 
-/// None of the servers can be reached; there is one of `errors` for each.
+/// Reports that no server can be reached; `errors` has one error for each.
 pub(super) fn no_server(mut errors: Vec<Error>, place: &dyn Display) -> Error {
     let count = errors.len();
     if count == 1
@@ -152,18 +152,18 @@ pub(super) fn no_server(mut errors: Vec<Error>, place: &dyn Display) -> Error {
         return error;
     }
     let kind = ErrorKind::of_several(errors.iter().map(|error| error.kind), 1);
-    // One that refuses us says more than one that cannot be reached.
+    // A refusal says more than an unreachable server.
     let told = errors.iter().find(|error| error.kind == ErrorKind::Denied).or(errors.last());
     let told = told.map_or_else(|| "there is none".to_owned(), ToString::to_string);
     Error::new(kind, format!("none of the {count} servers of {place} can be used; one of them: {told}"))
 }
 
-/// The server called `name` did not answer the connect request in time.
+/// Reports that the server called `name` did not answer the connect request in time.
 pub(super) fn no_welcome(name: &dyn Display) -> Error {
     Error::new(ErrorKind::Unreachable, format!("{name} does not answer; is it overloaded or stopped?"))
 }
 
-/// Why the server called `name` did not welcome us; `refusal` is what it said against our certificate.
+/// Reports why the server called `name` did not welcome us; `refusal` is its objection to our certificate.
 pub(super) fn unwelcome(name: &dyn Display, error: &io::Error, refusal: Option<&str>) -> Error {
     if let Some(said) = refusal {
         return refused(name, said);
@@ -175,7 +175,7 @@ pub(super) fn unwelcome(name: &dyn Display, error: &io::Error, refusal: Option<&
     Error::new(ErrorKind::Unreachable, format!("{name} hung up before it answered; {hint}"))
 }
 
-/// Why a connection to the server called `name` ended; `refusal` is what it said against our certificate.
+/// Reports why a connection to the server called `name` ended; `refusal` is its objection to our certificate.
 pub(super) fn ended(name: &dyn Display, error: &io::Error, refusal: Option<&str>) -> Error {
     if let Some(said) = refusal {
         return refused(name, said);
@@ -194,8 +194,8 @@ mod tests {
     use super::ErrorKind::{CannotCreate, Denied, Unavailable, Unreachable, Unusable};
     use super::*;
 
-    /// What is said of an error of the library: whether there is a user, the directory, the reason of the last end of the
-    /// connection, the kind and the words.
+    /// A row for an error of the library: whether there is a user, the directory, the reason why the connection last
+    /// ended, and the expected kind and text.
     type Row = (ZkError, bool, Option<&'static str>, Option<String>, ErrorKind, String);
 
     fn told(rows: impl IntoIterator<Item = Row>) {

@@ -1,6 +1,6 @@
 /*!
-Our own nodes, found among all others: by what is known of them or, where the answer to the request that made them was lost,
-by their names.
+Finds our own nodes among all others: by their full names or, if the answer to the request that created them was lost,
+by their names without numbers.
 */
 
 use ::zookeeper_client::Error as ZkError;
@@ -11,7 +11,7 @@ use crate::backend::zookeeper::nodes::Placed;
 use crate::clock::Instant;
 
 impl ZookeeperContender {
-    /// Finds our nodes among `children`, and removes what is left of earlier ones; false when another look is needed.
+    /// Finds our nodes among `children`, and removes older leftovers. Returns `false` if another look is needed.
     pub(super) async fn find_own(&mut self, children: &[String]) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let mut own: Vec<&str> =
@@ -26,20 +26,20 @@ impl ZookeeperContender {
                 }
                 return Ok(own.is_empty());
             }
-            // Somebody removed one: what foreign clients of its kind do not see any more is no place.
+            // One was removed, and foreign clients that look for its kind no longer see us: we have lost our place.
             session.placed = Placed::Nowhere;
             if !own.is_empty() {
                 session.remove(&own).await?;
             }
             return Ok(false);
         }
-        // A look after the request shows what came of it.
+        // This look came after the request, so it shows the result.
         session.placed = Placed::Nowhere;
         if own.is_empty() {
             return Ok(true);
         }
-        // The answer of the request that made them was lost, or they are an earlier session's. Those are never ours: they
-        // are about to go.
+        // Either the answer to the request that created them was lost, or they belong to an earlier session. Those
+        // never count as ours: they are about to disappear.
         let sent = Instant::now();
         let first = |prefix: &str| own.iter().find(|name| name.starts_with(prefix)).map(|name| (*name).to_owned());
         let names: Vec<String> = session.names.all().into_iter().filter_map(first).collect();

@@ -1,8 +1,8 @@
 /*!
-ZooKeeper's frames as they pass, so that no server can upset the client library, which reserves the memory that a
-reply announces before it looks whether so much is there, and relies on the form of replies.
+Checks ZooKeeper's frames in transit, so that no server can upset the client library, which allocates the memory that a
+reply announces before that much has arrived, and relies on the form of replies.
 
-Every reply must have the form that its request calls for, and nothing more; what does not is passed on to nobody.
+Every reply must have exactly the form that its request calls for; any other is not passed on.
 */
 
 mod body;
@@ -18,26 +18,26 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use self::body::Body;
 use self::watched::Watched;
 
-/// The longest frame but for the names of a directory's children. A server's own limit is as large.
+/// The maximum length of a frame, except for a list of children. A server's own limit is as large.
 const MAX_FRAME: usize = 1024 * 1024;
-/// The longest frame with the names of children: there are no pages of them, and each contender takes 175 bytes.
+/// The maximum length of a list of children: such lists have no pages, and each contender takes 175 bytes.
 const MAX_CHILDREN: usize = 24 * 1024 * 1024;
-/// How many requests of one connection may be unanswered: far more than dlock ever asks for at once.
+/// The maximum number of unanswered requests on a connection: far more than dlock ever has at once.
 const MAX_UNANSWERED: usize = 1000;
 /// The length of a node's status in a reply.
 const STAT: usize = 68;
 
-/// The ids of replies that answer no request of that id.
+/// The id of a notification, which answers no request.
 const NOTIFICATION: i32 = -1;
 /// The id of every ping, and of its reply.
 const PING: i32 = -2;
-/// Reads one frame with its length before it; none at the end of the stream.
+/// Reads one frame, including its length prefix. Returns `None` at the end of the stream.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
     read_within(stream, || MAX_FRAME).await
 }
 
-/// Reads one frame with its length before it, which may be as long as `longest` says when it begins ([`Unanswered::longest`]
-/// knows); none at the end of the stream.
+/// Like [`read`], for a frame of at most the length that `longest` returns when the frame begins (see
+/// [`Unanswered::longest`]).
 pub(super) async fn read_within(
     stream: &mut (impl AsyncRead + Unpin),
     longest: impl Fn() -> usize,
@@ -52,7 +52,7 @@ pub(super) async fn read_within(
         return Err(malformed(&format!("it announced {announced} bytes")));
     };
     let mut frame = head.to_vec();
-    // Grows with what comes, not with what was announced.
+    // Grows with the bytes that arrive, not with the announced length.
     stream.take(length as u64).read_to_end(&mut frame).await?;
     if frame.len() - head.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -64,7 +64,7 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// How long a session the connect request in `frame` asks for, in milliseconds.
+/// Returns the session length that the connect request in `frame` asks for, in milliseconds.
 pub(super) fn asked_session(frame: &[u8]) -> Option<u64> {
     let mut body = Body(frame.get(4..)?);
     body.int()?;
@@ -72,16 +72,16 @@ pub(super) fn asked_session(frame: &[u8]) -> Option<u64> {
     body.int().and_then(|timeout| timeout.try_into().ok())
 }
 
-/// What a server says to a connect request.
+/// A server's answer to a connect request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Welcome {
-    /// It granted or continues a session of this length in milliseconds.
+    /// The server granted or continues a session of this length in milliseconds.
     Session(u32),
-    /// The session is no more.
+    /// The session no longer exists.
     Expired,
 }
 
-/// Reads the reply to a connect request.
+/// Parses the reply to a connect request.
 pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
     let read = || {
         let mut body = Body(frame.get(4..)?);
@@ -99,19 +99,19 @@ pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
     }
 }
 
-/// A ping, with its length before it: a server answers it, and nothing else comes of it but that the session lives on.
+/// Returns a ping with its length prefix. A server answers it, and its only other effect is to keep the session alive.
 pub(super) fn ping() -> Vec<u8> {
     [8, PING, operation::PING].into_iter().flat_map(i32::to_be_bytes).collect()
 }
 
-/// The request for a session of this length that every connection begins with, with its length before it.
+/// Returns the connect request for a session of this length, with its length prefix.
 pub(super) fn connect(session: Duration) -> Vec<u8> {
     let millis = i32::try_from(session.as_millis()).unwrap_or(i32::MAX);
-    // No protocol but 0, nothing seen, no session yet and so no password of one, and no server that only reads.
+    // Protocol version 0, no transaction seen; no session yet and so no password; no read-only server.
     framed(&[&[0; 12], &millis.to_be_bytes(), &[0; 8], &16_i32.to_be_bytes(), &[0; 16], &[0]])
 }
 
-/// The id of the session that the reply to a connect request grants.
+/// Returns the id of the session that the reply to a connect request grants.
 pub(super) fn session(welcome: &[u8]) -> Option<i64> {
     let mut body = Body(welcome.get(4..)?);
     body.int()?;
@@ -119,75 +119,75 @@ pub(super) fn session(welcome: &[u8]) -> Option<i64> {
     body.long()
 }
 
-/// The request for what a server says of its ensemble, with its length before it.
+/// Returns the request for the configuration of the server's ensemble, with its length prefix.
 pub(super) fn read_configuration() -> Vec<u8> {
     let path = framed(&[b"/zookeeper/config"]);
     framed(&[&1_i32.to_be_bytes(), &operation::GET_DATA.to_be_bytes(), &path, &[0]])
 }
 
-/// What stands in the node that the reply to [`read_configuration`] is about; none where that says something else.
+/// Returns the node's data in the reply to [`read_configuration`]; `None` if `reply` is anything else.
 pub(super) fn data(reply: &[u8]) -> Option<&[u8]> {
     let mut body = Body(reply.get(4..)?);
     let (id, _, error) = (body.int()?, body.long()?, body.int()?);
     if (id, error) == (1, 0) { body.bytes() } else { None }
 }
 
-/// The request that ends a session, with its length before it.
+/// Returns the request that ends a session, with its length prefix.
 pub(super) fn close() -> Vec<u8> {
     framed(&[&2_i32.to_be_bytes(), &operation::CLOSE.to_be_bytes()])
 }
 
-/// A frame of these parts, with its length before it.
+/// Builds a frame from `parts`, with its length prefix.
 fn framed(parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes()[..], &body].concat()
 }
 
-/// The requests that are not answered yet, and what the library watches.
+/// The unanswered requests, and the library's watches.
 #[derive(Debug, Default)]
 pub(super) struct Unanswered {
-    /// What was asked for by each id.
+    /// The requests by their ids.
     requests: HashMap<i32, Asked>,
     watched: Watched,
-    /// How many of the pings are ours: the library knows nothing of them.
+    /// The number of unanswered pings that are ours, of which the library knows nothing.
     own_pings: u32,
 }
 
-/// What was asked for by one id.
+/// The unanswered requests with one id.
 #[derive(Debug)]
 struct Asked {
     operation: i32,
-    /// How many requests there are: more than one only of an id that means one operation.
+    /// The number of requests: more than one only for an id that always means the same operation.
     count: u32,
-    /// The path of a node that is to be watched.
+    /// The path of the node to watch, if any.
     watches: Option<String>,
 }
 
 impl Unanswered {
-    /// Whether there are any but pings.
+    /// Returns `true` if any request except pings is unanswered.
     pub(super) fn any(&self) -> bool {
         self.requests.values().any(|asked| asked.operation != operation::PING)
     }
 
-    /// Whether the library waits for any, pings too: it opens no session before its first one is answered.
+    /// Returns `true` if the library waits for any answer, even to a ping, without which it opens no session.
     pub(super) fn any_of_library(&self) -> bool {
         self.any() || self.requests.get(&PING).is_some_and(|asked| asked.count > self.own_pings)
     }
 
-    /// How long the next reply may be: longer only while a list of children is asked for.
+    /// Returns the maximum length of the next reply, which is larger only while a list of children is requested.
     pub(super) fn longest(&self) -> usize {
         let children = |asked: &Asked| asked.operation == operation::GET_CHILDREN;
         if self.requests.values().any(children) { MAX_CHILDREN } else { MAX_FRAME }
     }
 
-    /// Takes note of a ping that the tunnel sends.
+    /// Records a ping that the tunnel sends.
     pub(super) fn note_own_ping(&mut self) -> io::Result<()> {
         self.own_pings += 1;
         self.note(&ping())
     }
 
-    /// Takes note of a request; fails where too many are unanswered.
+    /// Records a request. Fails if too many are unanswered.
     pub(super) fn note(&mut self, frame: &[u8]) -> io::Result<()> {
         let mut body = Body(frame.get(4..).unwrap_or_default());
         if let (Some(id), Some(operation)) = (body.int(), body.int()) {
@@ -202,7 +202,7 @@ impl Unanswered {
         Ok(())
     }
 
-    /// Checks a reply; the error says what is wrong with it. False for one that the library does not wait for.
+    /// Checks a reply; the error says what is wrong with it. Returns `false` if the library does not wait for it.
     pub(super) fn check(&mut self, frame: &[u8]) -> io::Result<bool> {
         let mut body = Body(frame.get(4..).unwrap_or_default());
         let (Some(id), Some(_), Some(error)) = (body.int(), body.long(), body.int()) else {
@@ -210,7 +210,7 @@ impl Unanswered {
         };
         if id == NOTIFICATION && frame.len() <= 4 + MAX_FRAME {
             let (event, path) = body.notification().ok_or_else(|| malformed("a notification has no sense"))?;
-            // To one that it does not wait for, the library would answer with a request, and keep that until it is answered.
+            // The library would answer an unexpected notification with a request, and keep that until it is answered.
             return Ok(self.watched.take(event, path));
         }
         let Some(asked) = self.requests.get_mut(&id) else {
@@ -227,12 +227,12 @@ impl Unanswered {
         {
             self.watched.refused(operation, &path);
         }
-        // An error's body is not read.
+        // The body of an error is not read.
         if error == 0 {
             let answered = body.answer(operation);
             answered.ok_or_else(|| malformed(&format!("the answer to operation {operation} has no sense")))?;
         }
-        // Pings are all alike; the library is told of its own as late as possible.
+        // All pings are alike; the library gets the answers to its own as late as possible.
         let is_ours = id == PING && self.own_pings > 0;
         self.own_pings -= u32::from(is_ours);
         Ok(!is_ours)
@@ -240,7 +240,7 @@ impl Unanswered {
 }
 
 impl<'a> Body<'a> {
-    /// What happened, by its number, and the path of the node.
+    /// Reads a notification: the number of the event, and the path of the node.
     fn notification(&mut self) -> Option<(i32, &'a str)> {
         let (event, _state) = (self.int()?, self.int()?);
         let path = self.text().filter(|path| path.starts_with('/'))?;
@@ -261,7 +261,7 @@ impl<'a> Body<'a> {
         (0..count).try_for_each(|_| self.text().map(drop))
     }
 
-    /// An access list: who may do what.
+    /// Checks an access list.
     fn acls(&mut self) -> Option<()> {
         let count = self.int()?;
         (0..count).try_for_each(|_| {
@@ -270,7 +270,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The body of a reply without an error.
+    /// Checks the body of a reply without an error.
     fn answer(&mut self, operation: i32) -> Option<()> {
         match operation {
             operation::CREATE => self.path()?,
@@ -292,7 +292,7 @@ impl<'a> Body<'a> {
         self.end()
     }
 
-    /// The results of the operations of one request, up to the mark of their end.
+    /// Checks the results of the operations of one request, up to their end marker.
     fn results(&mut self) -> Option<()> {
         loop {
             let (operation, done, _error) = (self.int()?, self.take(1)?, self.int()?);

@@ -1,9 +1,8 @@
 /*!
-A lock that stays taken after it was used (`--min-hold`): a persistent node in a directory next to the lock's,
-`/NS/KEY%dlock/OWNER`, says who had it and for how long, and its time of creation since when. Only dlock looks there.
+A lock that stays taken after its use (`--min-hold`): a persistent node `/NS/KEY%dlock/OWNER` in a directory next to the
+lock's gives the holder and the length of the hold, and its creation time the start. Only dlock looks there.
 
-Each holder has a node of its own, because those who hold a lock together may each keep it. What keeps a lock counts as an
-entry of the queue before all others.
+Each holder has its own node, because co-holders may each keep the lock. A minimum hold precedes all other entries.
 */
 
 use std::time::Duration;
@@ -14,39 +13,39 @@ use crate::clock::Instant;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 
-/// A minimum hold that may be over or not.
+/// A minimum hold, which may be over already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
     published: Published,
-    /// In milliseconds.
+    /// The length of the hold, in milliseconds.
     length: u64,
-    /// When it is over, in milliseconds since 1970 by the servers' clock.
+    /// The end of the hold, in milliseconds since 1970 by the servers' clock.
     until: u64,
 }
 
-/// The nodes that keep a lock taken, as a look has listed them.
+/// The nodes of minimum holds, as a look has listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// There is no such list: the answer did not come, or the list was used.
+    /// There is no list: it was not requested, the request failed, or the list was used.
     #[default]
     Unknown,
-    /// There is no directory for them.
+    /// The directory for them does not exist.
     Nowhere,
-    /// These are their names.
+    /// The names of the nodes.
     Names(Vec<String>),
 }
 
-/// A minimum hold, and when it is over by this host's clock.
+/// A minimum hold, with its end by this host's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Whose it is.
+    /// The hold, with its owner.
     pub hold: Hold,
-    /// When it is over.
+    /// The end of the hold.
     pub over: Instant,
 }
 
 impl Hold {
-    /// What a node with `data` and `stat` says; none where it says nothing that is known.
+    /// Reads the hold from a node with `data` and `stat`. Returns `None` if the node describes no hold.
     pub(super) fn read(data: &[u8], stat: &Stat) -> Option<Self> {
         let Holder::Dlock(published) = Holder::read(data) else { return None };
         let length = published.hold?;
@@ -54,32 +53,32 @@ impl Hold {
         Some(Self { published: *published, length, until })
     }
 
-    /// The id of the owner whose hold it is; also the name of its node.
+    /// Returns the owner's id, which is also the name of the node.
     pub(super) fn owner(&self) -> &str {
         &self.published.id
     }
 
-    /// When it is over, in milliseconds since 1970 by the servers' clock.
+    /// Returns the end of the hold, in milliseconds since 1970 by the servers' clock.
     pub(super) fn until(&self) -> u64 {
         self.until
     }
 
-    /// How the lock is kept; alone, where that is not known.
+    /// Returns the mode in which the lock is kept; exclusive if it is unknown.
     pub(super) fn mode(&self) -> Mode {
         self.published.mode().unwrap_or_default()
     }
 
-    /// The slot that is kept.
+    /// Returns the slot that is kept, if any.
     pub(super) fn slot(&self) -> Option<u32> {
         self.published.slot
     }
 
-    /// How long it lasts from `now` on, in milliseconds since 1970 by the servers' clock, and never longer than as a whole.
+    /// Returns the time left at `now` (milliseconds since 1970 by the servers' clock), at most the whole length.
     pub(super) fn left(&self, now: u64) -> Duration {
         Duration::from_millis(self.until.saturating_sub(now).min(self.length))
     }
 
-    /// Who keeps the lock taken.
+    /// Returns the holder, whose command has finished, with the end of the hold.
     pub(super) fn holder(&self) -> Holder {
         let (until, done) = (Some(self.until), true);
         Holder::Dlock(Box::new(Published { until, done, ..self.published.clone() }))
@@ -90,7 +89,7 @@ impl Hold {
 mod tests {
     use super::*;
 
-    /// A status that says only when the node was made.
+    /// Returns a status of which only the creation time matters.
     fn stat(ctime: i64) -> Stat {
         Stat {
             czxid: 5,

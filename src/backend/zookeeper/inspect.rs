@@ -1,7 +1,7 @@
 /*!
-Looking at the locks of a ZooKeeper ensemble, in a session that makes nothing: the nodes in a lock's directory, what the
-first node of each contender says, and the minimum holds next to it. What that means is decided in
-[`seen`](crate::backend::zookeeper::seen).
+Looks at the locks of a ZooKeeper ensemble, in a session that creates no nodes: reads the names in a lock's directory,
+the first node of each contender, and the minimum holds next to it. [`seen`](crate::backend::zookeeper::seen) interprets
+them.
 */
 
 use std::sync::Arc;
@@ -31,14 +31,14 @@ use crate::holder::done::Done;
 use crate::key::{Key, Namespace};
 use crate::printable::MAX_SHOWN;
 
-/// The length of the session: if it is not closed, the server keeps it no longer.
+/// The session length, after which a server drops a session that was not closed.
 const SESSION: Duration = Duration::from_secs(10);
-/// How long it may take to close.
+/// The time that a session may take to close.
 const CLOSE: Duration = Duration::from_millis(200);
-/// How many requests are sent together, each of which a server may answer with a megabyte.
+/// The number of requests sent together; a server may answer each of them with a megabyte.
 const TOGETHER: usize = 16;
 
-/// A session.
+/// An open session and its tunnel.
 struct Link {
     client: Client,
     tunnel: Tunnel,
@@ -52,12 +52,12 @@ pub(super) struct ZookeeperSurvey {
     link: Option<Link>,
     /// Reports the next change of the directory that was looked at last.
     watch: Option<OneshotWatcher>,
-    /// Why the last break could not be recorded.
+    /// The reason why the last break was not recorded.
     untraced: Option<Error>,
 }
 
 impl ZookeeperSurvey {
-    /// Looks at the locks in this namespace; not connected yet.
+    /// Creates a survey of the locks in this namespace; not connected yet.
     pub(super) fn new(ensemble: Ensemble, namespace: Namespace) -> Self {
         Self { ensemble: Arc::new(ensemble), namespace, opening: None, link: None, watch: None, untraced: None }
     }
@@ -68,7 +68,7 @@ impl ZookeeperSurvey {
         errors::explain(error, reason, About { place, has_user, directory, nested: nested_hint() })
     }
 
-    /// Sends what `request` makes of the client. After an error the next request needs a new session.
+    /// Sends the request that `request` makes. After a transient error or a timeout the next one needs a new session.
     async fn ask<T, F: Future<Output = Result<T, ZkError>>>(
         &mut self,
         directory: &str,
@@ -100,7 +100,7 @@ impl ZookeeperSurvey {
         directory.map_err(|reason| errors::invalid_name(location, &reason))
     }
 
-    /// What the nodes at these paths say; none for each that is not there.
+    /// Reads the nodes at these paths, and cuts long data; `None` stands for a missing node.
     async fn read(&mut self, directory: &str, paths: Vec<String>) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
         let mut read = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER) {
@@ -108,14 +108,14 @@ impl ZookeeperSurvey {
                 let answers = join_all(paths.iter().map(|path| client.get_data(path))).await;
                 answers.into_iter().map(absent).collect::<Result<Vec<_>, _>>()
             });
-            // Of what others have put there, no more is shown.
+            // No more than this is shown of data that others have written.
             let shown = |(data, stat): (Vec<u8>, Stat)| (data[..data.len().min(MAX_SHOWN)].to_vec(), stat);
             read.extend(asked.await?.into_iter().map(|found| found.map(shown)));
         }
         Ok(read)
     }
 
-    /// Reads all about the lock in this directory whose `children` and holds are known.
+    /// Reads the first nodes and the minimum holds of the lock in this directory, given their names.
     async fn find(&mut self, directory: &Directory, children: &[String], holds: &[String]) -> Result<Found, Error> {
         let contenders = contenders(children);
         let first = contenders.iter().take(2 * MOST).map(|(_, rival)| directory.node(&rival.first)).collect();
@@ -138,7 +138,7 @@ impl ZookeeperSurvey {
         Ok(())
     }
 
-    /// Makes this change to the nodes of a holder: whether it still had them.
+    /// Makes this change to the nodes of a holder. Returns `false` if one of them was gone.
     async fn steer(&mut self, directory: &Directory, change: Change<'_>, ask: &Ask) -> Result<bool, Error> {
         let made = self.ask(directory.path(), |client| make(client, directory, change, ask)).await?;
         self.untraced = match &made {
@@ -148,7 +148,7 @@ impl ZookeeperSurvey {
         Ok(!matches!(made, Changed::Nothing))
     }
 
-    /// The names of the nodes in these directories, where they exist.
+    /// Returns the names of the nodes in each of these directories; a missing directory has none.
     async fn list(&mut self, paths: &[String]) -> Result<Vec<Vec<String>>, Error> {
         let mut lists = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER) {
@@ -164,8 +164,8 @@ impl ZookeeperSurvey {
         Ok(lists)
     }
 
-    /// The names of all locks in the namespace that begin like this, and that have a directory, or one next to it; some may come
-    /// twice.
+    /// Returns the keys in the namespace that begin with `prefix` and have a directory, or one next to it. Some may
+    /// come twice.
     async fn keys(&mut self, prefix: &str) -> Result<Vec<Key>, Error> {
         let Ok(any) = Key::parse("x".as_ref()) else { return Ok(Vec::new()) };
         let above = self.directory(&any)?.above().to_owned();
@@ -174,7 +174,7 @@ impl ZookeeperSurvey {
         Ok(keys.filter(|key| key.as_str().starts_with(prefix)).collect())
     }
 
-    /// The contents of the directories of this lock: its own, and the one next to it.
+    /// Lists the nodes in the lock's own directory, and the minimum holds in the one next to it.
     async fn both(&mut self, directory: &Directory) -> Result<[Vec<String>; 2], Error> {
         let lists = self.list(&[directory.path().to_owned(), directory.beside()]).await?;
         let [children, mut holds] = <[Vec<String>; 2]>::try_from(lists).unwrap_or_default();
@@ -195,7 +195,7 @@ impl Survey for ZookeeperSurvey {
             Some(opening) => opening,
             None => Opening::begin(&self.ensemble, SESSION).await?,
         };
-        // It stays there when this future is dropped.
+        // It stays in `self.opening` if this future is dropped.
         let opened = self.opening.insert(opening).opened().await;
         let Some(Opening { tunnel, .. }) = self.opening.take() else {
             return Err(errors::vanished(self.ensemble.location()));
@@ -282,7 +282,7 @@ impl Survey for ZookeeperSurvey {
                 smallest.add(Spot::of(&key, directory.path()));
             }
         }
-        // Which of them are locks takes a request for each.
+        // Finding out which of them are locks takes requests for each one.
         let (mut held, mut total) = (Smallest::new(most), 0);
         for spots in smallest.names(None).found.chunks(TOGETHER) {
             let beside = |spot: &Spot| Key::parse(spot.name().as_ref()).ok().and_then(|key| self.directory(&key).ok());

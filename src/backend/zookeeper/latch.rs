@@ -1,8 +1,8 @@
 /*!
 Latches at ZooKeeper: a directory with a persistent node for each name that has arrived, and one for a failure.
 
-How old they are is known by the servers' clock, which a look asks by writing to the directory. What is too old does not count;
-`forget` removes it.
+Their age is measured by the servers' clock, which a look reads by writing to the directory. Expired nodes do not count;
+`forget` removes all nodes.
 */
 
 use std::collections::{BTreeSet, HashMap};
@@ -17,14 +17,14 @@ use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded,
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
 
-/// The name of the node of a failure; in no name is there a bare `!`.
+/// The name of the failure's node; no encoded name has a bare `!`.
 const FAILURE: &str = "!failed";
 
-/// What a node of a latch says.
+/// The data of a latch's node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Kept {
-    /// For how many milliseconds it counts.
+    /// The time for which the node counts, in milliseconds.
     keep: u64,
     #[serde(flatten)]
     failure: LatchFailure,
@@ -33,18 +33,18 @@ struct Kept {
 /// One dlock at a latch.
 pub(super) struct ZookeeperLatch {
     visitor: Visitor,
-    /// Until when the nodes that were read count, in milliseconds since 1970 by the servers' clock.
+    /// The expiry of each node that was read, in milliseconds since 1970 by the servers' clock.
     known: HashMap<String, u64>,
     watcher: Option<OneshotWatcher>,
 }
 
 impl ZookeeperLatch {
-    /// A latch that was not looked at yet.
+    /// Creates a latch that has not been looked at yet.
     pub(super) fn new(visitor: Visitor) -> Self {
         Self { visitor, known: HashMap::new(), watcher: None }
     }
 
-    /// Makes the node of this name, in place of one that is there.
+    /// Creates the node of this name, replacing an existing one.
     async fn write(&mut self, node: &str, failure: LatchFailure, keep: Duration) -> Result<(), Error> {
         let kept = Kept { keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX), failure };
         // A struct of texts and numbers always serializes.
@@ -56,7 +56,7 @@ impl ZookeeperLatch {
             let written = self.visitor.ask(|client| async move {
                 let mut writer = client.new_multi_writer();
                 if replaces {
-                    // In one request, so that a waiter is told: it does not hear of what is written to a node.
+                    // In one request, so that a waiter is notified: a write to a node would not wake it.
                     writer.add_delete(&path, None)?;
                 }
                 writer.add_create(&path, &data, &CreateMode::Persistent.with_acls(acls))?;
@@ -80,7 +80,7 @@ impl ZookeeperLatch {
         self.watcher = Some(watcher);
         let there: BTreeSet<&String> = nodes.iter().collect();
         self.known.retain(|node, until| there.contains(node) && *until > now);
-        // One that has failed is read each time, for the reason.
+        // The failure is read each time, for its reason.
         let unknown: Vec<String> =
             nodes.into_iter().filter(|node| node == FAILURE || !self.known.contains_key(node)).collect();
         let mut failure = None;

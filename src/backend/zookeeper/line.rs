@@ -1,8 +1,8 @@
 /*!
-The line for a lock: its contenders in the order in which they came, as one listing of the lock's directory has them, and
-before them the minimum holds that are not over.
+The queue for a lock: its contenders in the order of arrival, by one listing of the lock's directory, and before them
+the minimum holds that are not over.
 
-Nothing is asked here. Where a decision needs what the listing does not have, it says so: which slots others have entered,
+Pure; it sends no requests. If a decision needs more than the listing, it says so: the slots that others have entered,
 and the minimum holds.
 */
 
@@ -14,19 +14,19 @@ use crate::backend::zookeeper::names::{Names, contender, contender_of, mode_in, 
 use crate::clock::Instant;
 use crate::lock::admission::{Entry, Mode, Place, Watch, enters, holders, place};
 
-/// How the entry of a minimum hold is called, before its place among them; no node's name has a slash.
+/// The prefix of the names of minimum holds' entries, before their index; no node's name has a slash.
 const KEPT: &str = "/";
 
-/// Whoever else wants or holds the lock, by its nodes.
+/// Another contender, by its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rival {
-    /// The name of its first node: what it says of itself is there.
+    /// The name of its first node, whose data describe the contender.
     pub first: String,
-    /// The name of its last node, which renewals do not write to: the one to watch. Who enters a slot says so there.
+    /// The name of its last node, which is the one to watch: renewals do not write to it, but entering a slot does.
     pub last: String,
 }
 
-/// Who has the lock.
+/// A holder of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     /// A contender.
@@ -35,55 +35,55 @@ pub(super) enum Who {
     Kept(Box<Hold>),
 }
 
-/// What can let a waiter in.
+/// The event that can let a waiter in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// The end of the node of this name.
+    /// The node of this name disappears.
     Gone(String),
-    /// The end of the node of this name, or that it says that its owner has entered a slot.
+    /// The node of this name disappears, or says that its owner has entered a slot.
     Turn(String),
-    /// The end of any of the nodes of these names.
+    /// Any of the nodes of these names disappears.
     Any(Vec<String>),
-    /// The end of the minimum hold of this owner.
+    /// The minimum hold of this owner ends.
     Kept(String),
 }
 
-/// What stands between us and the lock.
+/// The reason why we cannot enter, and what to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Behind {
-    /// Who has it.
+    /// The oldest holder.
     pub holder: Who,
-    /// How many others have it together with that one.
+    /// The number of its co-holders.
     pub beside: u64,
-    /// Our place among the waiters, 1 for the next; none while we are not in the line.
+    /// Our position among the waiters, 1 for the next; `None` while we are not in the queue.
     pub position: Option<u64>,
-    /// What to wait for; none while we are not in the line.
+    /// The event to wait for; `None` while we are not in the queue.
     pub awaited: Option<Awaited>,
-    /// When a minimum hold that is in our way is over.
+    /// The end of a minimum hold that is in our way.
     pub until: Option<Instant>,
-    /// Whether there is a slot for us as soon as the one before us has entered its own.
+    /// Set if there is a slot for us as soon as the contender before us has entered its own.
     pub is_entering: bool,
 }
 
-/// Where we stand.
+/// Our standing in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// That is not certain before it is known whether these have entered a slot: see [`Line::tell`].
+    /// Not certain until it is known whether these have entered a slot: see [`Line::tell`].
     Unknown(Vec<Rival>),
-    /// We are in the line, and the lock is ours once it is certain that no minimum hold is in the way.
+    /// We are in the queue, and the lock is ours once it is certain that no minimum hold is in the way.
     Enters {
-        /// The slot that is ours, if there are slots.
+        /// Our slot, if there are slots.
         slot: Option<u32>,
     },
-    /// We are not in the line, and could enter at once if we were and no minimum hold were in the way.
+    /// We are not in the queue, and could enter at once if we were and no minimum hold were in the way.
     Welcome,
-    /// We could not enter.
+    /// We cannot enter, or could not if we were in the queue.
     Behind(Behind),
     /// Another number of slots is in use.
     OtherSlots {
-        /// That number.
+        /// The number in use.
         slots: u32,
-        /// One of those who use it.
+        /// A holder or waiter that uses it.
         by: Who,
     },
 }
@@ -93,20 +93,20 @@ pub(super) enum Standing {
 pub(super) struct Line {
     /// The contenders, oldest first.
     entries: Vec<Entry>,
-    /// The nodes of each one, by the name of its entry.
+    /// The nodes of each contender, by the name of its entry.
     nodes: BTreeMap<String, Rival>,
     /// The name of our entry.
     own: String,
-    /// How we want to hold the lock.
+    /// The mode in which we want to hold the lock.
     mode: Mode,
-    /// The names of the entries of which it is known whether they have entered a slot.
+    /// The names of the entries for which it is known whether they have entered a slot.
     read: BTreeSet<String>,
-    /// The minimum holds that are not over, the first one to end first; none before they have been looked at.
+    /// The minimum holds that are not over, the first to end first; `None` until they have been read.
     kept: Option<Vec<Kept>>,
 }
 
-/// The contenders whose nodes are among the `children` of a lock's directory, oldest first. Which slots they have entered is
-/// not known from that.
+/// Returns the contenders whose nodes are among the `children` of a lock's directory, oldest first. The slots that they
+/// have entered are not known from that.
 pub(super) fn contenders(children: &[String]) -> Vec<(Entry, Rival)> {
     let mut nodes: BTreeMap<String, Vec<(i64, &String)>> = BTreeMap::new();
     for child in children {
@@ -127,8 +127,8 @@ pub(super) fn contenders(children: &[String]) -> Vec<(Entry, Rival)> {
 }
 
 impl Line {
-    /// The line that the `children` of a lock's directory make, for the one with these names. By the name of its last node,
-    /// `entered` has the slot of some who have entered one.
+    /// Builds the queue from the `children` of a lock's directory, for the contender with these `names`. `entered` has
+    /// the known slots, keyed by last node.
     pub(super) fn read(children: &[String], names: &Names, entered: &BTreeMap<String, u32>) -> Self {
         let own = contender(&names.last);
         let mut line = Self {
@@ -150,12 +150,12 @@ impl Line {
         line
     }
 
-    /// How many contenders there are.
+    /// Returns the number of contenders.
     pub(super) fn count(&self) -> u64 {
         self.entries.len().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Takes note that `rival` has entered this slot, or none yet.
+    /// Records that `rival` has entered this slot, or none yet.
     pub(super) fn tell(&mut self, rival: &Rival, slot: Option<u32>) {
         let name = contender(&rival.last);
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
@@ -164,18 +164,18 @@ impl Line {
         self.read.insert(name);
     }
 
-    /// The slots of all of whom it is known that they have entered one, by the names of their last nodes.
+    /// Returns the known slots, keyed by the contenders' last nodes.
     pub(super) fn entered(&self) -> BTreeMap<String, u32> {
         let last = |entry: &Entry| Some((self.nodes.get(&entry.name)?.last.clone(), entry.slot?));
         self.entries.iter().filter_map(last).collect()
     }
 
-    /// Whether the minimum holds have been looked at.
+    /// Returns `true` if the minimum holds have been read.
     pub(super) fn knows_holds(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// Takes note of the minimum holds that are not over. One whose owner still contends adds nothing to that.
+    /// Records the minimum holds that are not over, except those whose owners still contend: they add nothing.
     pub(super) fn keep(&mut self, mut holds: Vec<Kept>) {
         let contends = |name: &String| *name == self.own || self.nodes.contains_key(name);
         holds.retain(|kept| !contends(&contender_of(kept.hold.owner())));
@@ -183,14 +183,14 @@ impl Line {
         self.kept = Some(holds);
     }
 
-    /// The nodes of the one that has the lock among these owners.
+    /// Returns the nodes of the oldest holder among these `owners`.
     pub(super) fn holder_among(&self, owners: &[String]) -> Option<Rival> {
         let holders = holders(self.entries.iter().map(|entry| entry.mode));
         let is_one = |entry: &&Entry| owners.iter().any(|owner| contender_of(owner) == entry.name);
         self.nodes.get(&self.entries.iter().take(holders).find(is_one)?.name).cloned()
     }
 
-    /// Where we stand.
+    /// Returns our standing in the queue.
     pub(super) fn standing(&self) -> Standing {
         let Some(own) = self.entries.iter().find(|entry| entry.name == self.own) else { return self.outlook() };
         let line = self.whole();
@@ -204,7 +204,7 @@ impl Line {
         }
     }
 
-    /// Where somebody stands who is not in the line: behind all.
+    /// Returns the standing of a contender that is not in the queue: behind all others.
     fn outlook(&self) -> Standing {
         let line = self.whole();
         let slots = line.iter().find_map(|entry| entry.mode.slots().map(|slots| (slots, entry.mode)));
@@ -224,8 +224,8 @@ impl Line {
         }
     }
 
-    /// It is not known whether this entry has entered a slot. Where it is not the last one before us, that one has, and there
-    /// is a slot for us: then those of all others are needed at once.
+    /// Reports that it is unknown whether `entry` has entered a slot. If `entry` is not the last one before us, that
+    /// last one has entered, and there is a slot for us: then the slots of all others are needed at once.
     fn unknown(&self, entry: &Entry, before: &[&Entry]) -> Standing {
         if before.last().is_some_and(|last| *last == entry) {
             return Standing::Unknown(vec![self.rival(entry)]);
@@ -251,7 +251,7 @@ impl Line {
         Standing::OtherSlots { slots, by: by.map_or_else(|| Who::Rival(Rival::default()), |entry| self.who(entry)) }
     }
 
-    /// What `watch` means here, and when a minimum hold ends that has a part in it.
+    /// Converts `watch` to the event that we wait for, with the end of a minimum hold that is part of it.
     fn awaited(&self, watch: &Watch) -> (Awaited, Option<Instant>) {
         let last = |entry: &Entry| self.rival(entry).last;
         let kept = |kept: &Kept| (Awaited::Kept(kept.hold.owner().to_owned()), Some(kept.over));
@@ -259,7 +259,7 @@ impl Line {
             Watch::Gone(entry) => self.kept_by(entry).map_or_else(|| (Awaited::Gone(last(entry)), None), kept),
             Watch::Turn(entry) => self.kept_by(entry).map_or_else(|| (Awaited::Turn(last(entry)), None), kept),
             Watch::Any(entries) => {
-                // They are in the order in which they end.
+                // The minimum holds are in the order in which they end.
                 let first = entries.iter().find_map(|entry| self.kept_by(entry));
                 let nodes: Vec<String> =
                     entries.iter().filter(|entry| self.kept_by(entry).is_none()).map(last).collect();
@@ -271,7 +271,7 @@ impl Line {
         }
     }
 
-    /// The minimum holds, as entries that came before all others, and the contenders.
+    /// Returns the minimum holds, as entries that came before all others, followed by the contenders.
     fn whole(&self) -> Cow<'_, [Entry]> {
         let kept = self.kept.as_deref().unwrap_or_default();
         if kept.is_empty() {
@@ -286,13 +286,13 @@ impl Line {
         (i64::MIN..).zip(kept).map(entry).chain(self.entries.iter().cloned()).collect()
     }
 
-    /// The minimum hold that this entry stands for.
+    /// Returns the minimum hold that this entry stands for, if it does.
     fn kept_by(&self, entry: &Entry) -> Option<&Kept> {
         let index: usize = entry.name.strip_prefix(KEPT)?.parse().ok()?;
         self.kept.as_ref()?.get(index)
     }
 
-    /// Whether it is not known whether a contender has entered a slot.
+    /// Returns `true` if it is unknown whether this contender has entered a slot.
     fn is_unread(&self, entry: &Entry) -> bool {
         !self.read.contains(&entry.name) && self.kept_by(entry).is_none()
     }
@@ -309,7 +309,7 @@ impl Line {
     }
 }
 
-/// How a contender wants to hold the lock whose nodes say this, each for itself.
+/// Combines the modes that the nodes of one contender express.
 fn joint(modes: impl Iterator<Item = Mode>) -> Mode {
     modes.fold(Mode::Exclusive, |joint, said| match (joint, said) {
         (slots @ Mode::Slots(_), _) | (_, slots @ Mode::Slots(_)) => slots,
@@ -318,7 +318,7 @@ fn joint(modes: impl Iterator<Item = Mode>) -> Mode {
     })
 }
 
-/// How many of them have the lock together with the first one.
+/// Returns the number of holders besides the first one.
 fn beside(modes: impl Iterator<Item = Mode>) -> u64 {
     holders(modes).saturating_sub(1).try_into().unwrap_or(u64::MAX)
 }

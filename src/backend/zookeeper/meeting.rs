@@ -1,6 +1,6 @@
 /*!
-What latches and barriers at ZooKeeper have in common: nodes in a directory next to that of the lock, `/NS/KEY%latch%dlock` or
-`/NS/KEY%meet%dlock`. No key has a bare `%` in its spelling, so this is no other lock's directory.
+The common part of latches and barriers at ZooKeeper: nodes in a directory next to that of the lock,
+`/NS/KEY%latch%dlock` or `/NS/KEY%meet%dlock`. No encoded key has a bare `%`, so this is no other lock's directory.
 */
 
 use std::time::Duration;
@@ -16,24 +16,24 @@ use crate::backend::zookeeper::directories::{self, MADE_BY_DLOCK};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::nodes::{absent, acls};
 
-/// How often a waiter looks again although nothing was heard.
+/// The interval at which a waiter looks again without a notification.
 pub(super) const LOOK: Duration = Duration::from_secs(10);
-/// How often one look is repeated because what it saw has changed before it could act.
+/// The maximum number of looks in a row, if the state keeps changing before it can be acted on.
 pub(super) const LOOKS: usize = 64;
-/// How many nodes are read at once.
+/// The number of nodes to read at once.
 const AT_ONCE: usize = 100;
 
-/// A name as a node is called.
+/// Encodes a name as a node's name.
 pub(super) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
 
-/// The name of the party whose node is called that.
+/// Returns the name of the party whose node has this name.
 pub(super) fn decoded(node: &str) -> String {
     percent_decode_str(node).decode_utf8_lossy().into_owned()
 }
 
-/// Resolves when what is watched has changed, or when the session has ended; never where nothing is watched.
+/// Resolves when the watched node has changed, or when the session has ended; never without a watcher.
 pub(super) async fn event(watcher: Option<OneshotWatcher>) {
     match watcher {
         Some(watcher) => drop(watcher.changed().await),
@@ -41,26 +41,26 @@ pub(super) async fn event(watcher: Option<OneshotWatcher>) {
     }
 }
 
-/// One dlock and its session.
+/// One dlock, with its session.
 pub(super) struct Visitor {
     /// Opens and closes the session.
     pub contender: ZookeeperContender,
-    /// Who takes part, and in what.
+    /// The meeting, with the party's name and id.
     pub meeting: Meeting,
-    /// What it is called next to the lock's directory.
+    /// The name of the meeting's kind in its directory's path.
     what: &'static str,
-    /// Whether directories may have been made.
+    /// Set if directories may have been created.
     pub has_written: bool,
 }
 
 impl Visitor {
-    /// One dlock at what is called `what` next to the lock of its key; not connected yet.
+    /// Creates a visitor of the `what` directory next to that of the key's lock; not connected yet.
     pub(super) fn new(ensemble: Ensemble, meeting: Meeting, what: &'static str) -> Self {
         let contender = ZookeeperContender::new(Claim::like(&meeting), ensemble);
         Self { contender, meeting, what, has_written: false }
     }
 
-    /// Makes sure that there is a live session. After one has ended it is another one, which has no nodes.
+    /// Opens a session unless one is live. A new session has no nodes.
     pub(super) async fn connect(&mut self) -> Result<(), Error> {
         match &mut self.contender.session {
             Some(session) if session.end().is_none() => session.connect().await,
@@ -68,7 +68,7 @@ impl Visitor {
         }
     }
 
-    /// What the servers answer to `request` in our session.
+    /// Sends `request` in our session, and returns the servers' answer.
     pub(super) async fn ask<T, F>(&mut self, request: impl FnOnce(Client) -> F) -> Result<T, ZkError>
     where
         F: Future<Output = Result<T, ZkError>>,
@@ -79,40 +79,40 @@ impl Visitor {
         }
     }
 
-    /// An error of the library in words.
+    /// Explains an error of the library.
     pub(super) fn explain(&self, error: &ZkError) -> Error {
         self.contender.explain(error)
     }
 
-    /// The access list of new nodes.
+    /// Returns the access list for new nodes.
     pub(super) fn acls(&self) -> Acls<'static> {
         acls(self.has_user())
     }
 
-    /// Whether we have a user there, for whom the namespace is kept.
+    /// Returns `true` if we have a user there, for whom the namespace is kept.
     fn has_user(&self) -> bool {
         self.contender.location().login.user.is_some()
     }
 
-    /// The directories above ours, from the root downwards.
+    /// Returns the directories above ours, from the root downwards.
     pub(super) fn above(&self) -> Vec<String> {
         let mut above = self.contender.session.as_ref().map(|session| session.directory.ancestry()).unwrap_or_default();
         above.pop();
         above
     }
 
-    /// Our directory.
+    /// Returns the path of our directory; empty without a session.
     pub(super) fn directory(&self) -> String {
         let session = self.contender.session.as_ref();
         session.map(|session| session.directory.meeting(self.what)).unwrap_or_default()
     }
 
-    /// The path of a node in our directory.
+    /// Returns the path of a node in our directory.
     pub(super) fn node(&self, name: &str) -> String {
         format!("{}/{name}", self.directory())
     }
 
-    /// Makes our directory, and those above it that are not there.
+    /// Creates our directory, and the missing ones above it.
     pub(super) async fn make(&mut self) -> Result<(), ZkError> {
         self.has_written = true;
         let paths = [self.above(), vec![self.directory()]].concat();
@@ -124,7 +124,7 @@ impl Visitor {
         self.ask(make).await
     }
 
-    /// Writes to our directory, which is made where it is missing; its status then has the time at the servers.
+    /// Writes to our directory, and creates it if it is missing. The returned status has the servers' time.
     pub(super) async fn touch(&mut self) -> Result<Stat, ZkError> {
         for _ in 0..LOOKS {
             let path = self.directory();
@@ -136,14 +136,14 @@ impl Visitor {
         Err(ZkError::NoNode)
     }
 
-    /// The nodes in our directory, and what reports that one comes or goes.
+    /// Returns the nodes in our directory, with a watcher that reports when one comes or goes.
     pub(super) async fn list(&mut self) -> Result<(Vec<String>, OneshotWatcher), ZkError> {
         let path = self.directory();
         let listed = self.ask(|client| async move { client.get_and_watch_children(&path).await }).await;
         listed.map(|(nodes, _, watcher)| (nodes, watcher))
     }
 
-    /// What these nodes say, each with its status, as far as they are there.
+    /// Reads these nodes, each with its data and status. Missing ones are left out.
     pub(super) async fn read(&mut self, nodes: &[String]) -> Result<Vec<(String, Vec<u8>, Stat)>, ZkError> {
         let mut all = Vec::new();
         for some in nodes.chunks(AT_ONCE) {
@@ -162,8 +162,8 @@ impl Visitor {
         Ok(all)
     }
 
-    /// Removes our directory and those above it that a dlock made, as far as they are empty, and ends the session. Whatever
-    /// fails is left.
+    /// Removes our directory and, without a user, those above it that dlock created, as long as they are empty. Ends
+    /// the session. Whatever cannot be removed is left.
     pub(super) async fn close(&mut self) {
         if self.has_written && self.contender.session.as_ref().is_some_and(|session| session.end().is_none()) {
             let above = if self.has_user() { Vec::new() } else { self.above() };

@@ -1,10 +1,10 @@
 /*!
-Whether the servers that a URL names belong to one ensemble: two holders that reach different ones would each have a lock
-of their own.
+Checks that the servers of a URL belong to one ensemble: two holders that reach different ones would each have their own
+lock.
 
-Each server tells the members of its ensemble in `/zookeeper/config`. Where the server in use names another one by the host
-in the URL, that is proof enough; else the other one is asked too, in a session that it closes at once. Servers that cannot
-be asked soon are passed over.
+Each server lists the members of its ensemble in `/zookeeper/config`. If the server in use lists another one by its host
+in the URL, that is proof enough; else the other one is asked too, in a session that is closed at once. Servers that do
+not answer soon are skipped.
 */
 
 use std::io;
@@ -23,28 +23,28 @@ use crate::backend::zookeeper::errors;
 use crate::backend::zookeeper::frames;
 use crate::clock::{Instant, before};
 
-/// How long the server in use, and then all others together, may take to tell, in addition to twice what it took to open our
-/// session; and at most, because all this is a part of the first contact.
+/// The time that the server in use, and then all others together, have to answer, in addition to twice the time that it
+/// took to open our session; and the limit of the sum, as all this is part of the first contact.
 const TIMEOUT: Duration = Duration::from_millis(250);
 const MAX_TIMEOUT: Duration = Duration::from_millis(750);
-/// The length of a session that is only there to ask: one that is not closed is soon over.
+/// The length of a session that only asks: if it is not closed, it is over soon.
 const SESSION: Duration = Duration::from_secs(1);
-/// Sessions of one server are numbered one after the other, from the time in milliseconds at which it began times this. A
-/// server that works alone is recognised by that, whatever name it has.
+/// A server numbers its sessions consecutively, starting from its start time in milliseconds times this number. That
+/// identifies a standalone server, whatever its name is.
 const IDS_OF_ONE_MILLISECOND: u64 = 1 << 16;
 
-/// What one server tells.
+/// The answers of one server.
 #[derive(Clone, Debug)]
 struct Told {
-    /// Which of the location's addresses it is.
+    /// The index of its address in the location.
     place: usize,
-    /// The id of a session that it made.
+    /// The id of a session that it created.
     session: i64,
     configuration: Configuration,
 }
 
 impl Told {
-    /// Whether both cannot belong to one ensemble.
+    /// Returns `true` if the two cannot belong to one ensemble.
     fn is_stranger_to(&self, other: &Self) -> bool {
         if self.configuration.is_of_one() && other.configuration.is_of_one() {
             return self.session.abs_diff(other.session) >= IDS_OF_ONE_MILLISECOND;
@@ -53,8 +53,8 @@ impl Told {
     }
 }
 
-/// Fails where a server of the URL shows that it belongs to another ensemble than the server in use, to which `client`
-/// speaks; opening its session has taken so long as `opened`.
+/// Fails if a server of the URL shows that it belongs to another ensemble than the server in use, to which `client` is
+/// connected; `opened` is the time that it took to open that session.
 pub(super) async fn one_ensemble(ensemble: &Ensemble, client: &Client, opened: Duration) -> Result<(), Error> {
     let addresses = &ensemble.location().addresses;
     if addresses.len() == 1 {
@@ -80,7 +80,7 @@ pub(super) async fn one_ensemble(ensemble: &Ensemble, client: &Client, opened: D
     Ok(())
 }
 
-/// Whether `configuration` names this server by its host, which no other server of the URL is on.
+/// Returns `true` if `configuration` names this server by its host, which no other server of the URL is on.
 fn is_proven(configuration: &Configuration, addresses: &[Address], place: usize) -> bool {
     let host = |address: &Address| match address {
         Address::Tcp(host, _) => host.to_ascii_lowercase(),
@@ -90,7 +90,7 @@ fn is_proven(configuration: &Configuration, addresses: &[Address], place: usize)
     addresses.iter().filter(|address| host(address) == own).count() == 1 && configuration.names(&own)
 }
 
-/// Asks one server.
+/// Asks one server for its configuration.
 async fn ask(ensemble: &Ensemble, place: usize) -> io::Result<Told> {
     let odd = || io::Error::from(io::ErrorKind::InvalidData);
     let mut wire = ensemble.dial_at(place).await.map_err(|error| io::Error::other(error.to_string()))?;

@@ -1,10 +1,10 @@
 /*!
-ZooKeeper: three ephemeral sequential nodes in `/NS/KEY`, made in one request, as Curator and kazoo spell theirs
-([`names`]). The order of their numbers is the [line](mod@line), which says who holds the lock and what each waiter
-watches; a holder watches its own nodes.
+ZooKeeper: three ephemeral sequential nodes in `/NS/KEY`, created in one request and named as by Curator and kazoo
+([`names`]). The order of their numbers is the [line](mod@line), which decides who holds the lock and which nodes each
+waiter watches; a holder watches its own nodes.
 
-A lock lives as long as its session, and each claim has a session of its own. The leader alone decides when a session
-ends, and a follower passes our heartbeats on late: [`timeline`] says what an answer proves.
+A lock lives as long as its session, and each claim has its own session. The leader alone decides when a session ends,
+and a follower passes our heartbeats on late: see [`timeline`] for what an answer proves.
 */
 
 mod barrier;
@@ -65,13 +65,13 @@ pub(crate) struct ZookeeperService {
 }
 
 impl ZookeeperService {
-    /// The locks of the ensemble at `location`, whose path is the prefix of every lock's; not connected yet.
+    /// Creates the service for the ensemble at `location`, whose path is the prefix of every lock's; not connected yet.
     #[must_use]
     pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
         Self { location, tls }
     }
 
-    /// One dlock at what is called `what` beside the lock of its key; not connected yet.
+    /// Creates a visitor of the `what` directory next to that of the key's lock; not connected yet.
     fn visitor(&self, meeting: Meeting, what: &'static str) -> Visitor {
         Visitor::new(Ensemble::new(self.location.clone(), self.tls.clone()), meeting, what)
     }
@@ -113,7 +113,7 @@ impl Contender for ZookeeperContender {
     async fn connect(&mut self) -> Result<(), Error> {
         match &mut self.session {
             Some(session) if session.end().is_none() => session.connect().await,
-            // The next renewal says that it is lost.
+            // The next renewal reports that the lock is lost.
             Some(session) if session.held_since.is_some() => Ok(()),
             _ => self.open().await,
         }
@@ -200,7 +200,7 @@ impl Contender for ZookeeperContender {
             session.connect().await?;
             let kept = session.own_hold.filter(|&over| used != Used::No && Instant::now() < over);
             if kept.is_none() && session.hold_asked {
-                // First of all: whoever is next reads it when our nodes are gone.
+                // Done first: the next holder reads it when our nodes are gone.
                 let ended = session.end_hold(self.claim.owner.as_str()).await;
                 if let Err(error) = ended
                     && used == Used::No

@@ -1,8 +1,8 @@
 /*!
-How a lock is spelled in ZooKeeper: where its nodes are, how ours are called, and what others' names say.
+The names of a lock in ZooKeeper: the path of its directory, our nodes' names, and the meaning of other clients' names.
 
-A lock is the directory `/NS/KEY`. Each contender has sequential nodes in it, which order the contenders. The other clients
-know only nodes in their own spelling, so a contender has three, made in one request:
+A lock is the directory `/NS/KEY`. Each contender has sequential nodes in it, which order the contenders. Other clients
+know only nodes with names like their own, so a contender has three, created in one request:
 
 | mode | for Curator's mutex | for Curator's read/write lock | for kazoo |
 | --- | --- | --- | --- |
@@ -20,44 +20,44 @@ use crate::holder::Owner;
 use crate::key::{Key, Namespace};
 use crate::lock::admission::Mode;
 
-/// How the names of the directories next to a lock's own end: of the one with the minimum holds, and of latches and barriers.
-/// On its own it is the name of the node that keeps a namespace.
-/// No key has a bare `%` in its spelling, so none is another lock's directory.
+/// The suffix of the directories next to a lock's own: the one with minimum holds, and those of latches and barriers.
+/// On its own it is the name of the node that keeps a namespace. No encoded key has a bare `%`, so none of them is
+/// another lock's directory.
 const BESIDE: &str = "%dlock";
-/// How the names of Curator's nodes begin, before an id.
+/// The prefix of the names of Curator's nodes, before an id.
 const PROTECTED: &str = "_c_";
-/// How long the id in them is.
+/// The length of that id.
 const UUID: usize = 36;
-/// What stands before the sequence number in the name of a node for Curator's mutex.
+/// The mark before the sequence number in the name of a node for Curator's mutex.
 const MUTEX: &str = "-lock-";
-/// What stands before it in the name of a writer's node for Curator's read/write lock.
+/// The mark before the sequence number in the name of a writer's node for Curator's read/write lock.
 const WRITE: &str = "-__WRIT__";
-/// What stands before it in the name of a reader's node for Curator's read/write lock.
+/// The mark before the sequence number in the name of a reader's node for Curator's read/write lock.
 const READ: &str = "-__READ__";
-/// What stands before it in the name of a node for kazoo's lock, and of a writer's for its read/write lock.
+/// The mark before the sequence number of a node for kazoo's lock, and of a writer's for its read/write lock.
 const KAZOO: &str = "__lock__";
-/// What stands before it in the name of a reader's node for kazoo's read/write lock.
+/// The mark before the sequence number of a reader's node for kazoo's read/write lock.
 const KAZOO_READ: &str = "__rlock__";
-/// How the names of readers end before their sequence number, whoever made them.
+/// The ends of readers' node names before the sequence number, for any client.
 const READERS: [&str; 2] = ["__READ__", KAZOO_READ];
-/// How many digits a sequence number has.
+/// The number of digits of a sequence number.
 const DIGITS: usize = 10;
-/// From here on sequence numbers are too close to their end, where every new node gets the same one.
+/// The first sequence number that is too close to the end, where every new node gets the same one.
 const LAST_SEQUENCE: i64 = (1 << 31) - 1_000_000;
 
-/// The directory of a lock: its path, and those above it.
+/// The directory of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     path: String,
 }
 
 impl Directory {
-    /// Where `claim` has its nodes; the error says what no path of ZooKeeper can be.
+    /// Returns the directory for `claim`; the error says which part ZooKeeper does not allow in a path.
     pub(super) fn of(chroot: &str, claim: &Claim) -> Result<Self, String> {
         Self::named(chroot, &claim.namespace, &claim.key)
     }
 
-    /// Where the lock with this name has its nodes; the error says what no path of ZooKeeper can be.
+    /// Returns the directory of the lock with this name; the error says which part ZooKeeper does not allow in a path.
     pub(super) fn named(chroot: &str, namespace: &Namespace, key: &Key) -> Result<Self, String> {
         let joined = namespace.join('/', key);
         // An encoded key has no slash: what is before the last one is the namespace.
@@ -79,12 +79,12 @@ impl Directory {
         Ok(Self { path })
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The path of the directory that it is in.
+    /// Returns the path of the directory above it.
     pub(super) fn above(&self) -> &str {
         match self.path.rsplit_once('/') {
             Some((above, _)) if !above.is_empty() => above,
@@ -92,44 +92,44 @@ impl Directory {
         }
     }
 
-    /// The path of the node that keeps the directory that it is in, because only an empty one can be removed; none in the root.
+    /// Returns the path of the node that keeps the directory above from being empty and removed; `None` in the root.
     pub(super) fn keeper(&self) -> Option<String> {
         Some(self.above()).filter(|above| *above != "/").map(|above| format!("{above}/{BESIDE}"))
     }
 
-    /// The path of the directory next to it, whose nodes keep the lock taken after it was used.
+    /// Returns the path of the directory next to it, whose nodes keep the lock taken after use.
     pub(super) fn beside(&self) -> String {
         format!("{}{BESIDE}", self.path)
     }
 
-    /// The path of the directory next to it for its latch or barrier, as `what` says.
+    /// Returns the path of the directory next to it for its latch or barrier, as `what` says.
     pub(super) fn meeting(&self, what: &str) -> String {
         format!("{}%{what}{BESIDE}", self.path)
     }
 
-    /// The path of the node there that is called `name`.
+    /// Returns the path of the node called `name` in the directory for minimum holds.
     pub(super) fn hold(&self, name: &str) -> String {
         format!("{}{BESIDE}/{name}", self.path)
     }
 
-    /// The path of a node in it.
+    /// Returns the path of a node in it.
     pub(super) fn node(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 
-    /// The directories that must exist, from the root downwards, this one last.
+    /// Returns the directories that must exist, from the root downwards, this one last.
     pub(super) fn ancestry(&self) -> Vec<String> {
         let ends = self.path.char_indices().skip(1).filter(|&(_, character)| character == '/').map(|(at, _)| at);
         ends.chain([self.path.len()]).map(|end| self.path[..end].to_owned()).collect()
     }
 }
 
-/// What ZooKeeper allows in no name; Java sees the characters beyond the first plane as surrogates.
+/// Returns `true` if ZooKeeper refuses this character in names; Java sees those beyond the first plane as surrogates.
 fn is_unfit(character: char) -> bool {
     character.is_control() || matches!(character, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// An encoded key with the characters that ZooKeeper refuses percent-encoded too. It has no bare `%`, so different keys
+/// Percent-encodes the characters of an encoded key that ZooKeeper refuses. The key has no bare `%`, so different keys
 /// still have different spellings.
 fn fitted(encoded: &str) -> String {
     encoded.chars().fold(String::new(), |mut text, character| {
@@ -144,14 +144,14 @@ fn fitted(encoded: &str) -> String {
     })
 }
 
-/// The key of the lock whose directory, or the one next to it, is called like this; none where there is no such key.
+/// Returns the key of the lock whose directory, or the one next to it, has this name; `None` if there is no such key.
 pub(super) fn key_of(name: &str) -> Option<Key> {
     let name = name.strip_suffix(BESIDE).unwrap_or(name);
     let key = percent_decode_str(name).decode_utf8().ok()?;
     Key::parse(key.as_ref().as_ref()).ok().filter(|key| fitted(&key.encoded()) == name)
 }
 
-/// The names of our nodes, without their sequence numbers, in the order in which they are made.
+/// The names of our nodes, without their sequence numbers, in order of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     /// For Curator's mutex.
@@ -160,12 +160,12 @@ pub(super) struct Names {
     pub middle: String,
     /// For kazoo.
     pub last: String,
-    /// How we want to hold the lock, which they say.
+    /// The mode in which we want to hold the lock, as the names say.
     pub mode: Mode,
 }
 
 impl Names {
-    /// Those of `owner`, who wants to hold the lock in this mode.
+    /// Returns the names for `owner`, which wants to hold the lock in this mode.
     pub(super) fn of(owner: &Owner, mode: Mode) -> Self {
         let id = owner.as_str();
         let parts = [id.get(..8), id.get(8..12), id.get(12..16), id.get(16..20), id.get(20..)];
@@ -180,25 +180,25 @@ impl Names {
         }
     }
 
-    /// All of them, in their order.
+    /// Returns all three, in their order.
     pub(super) fn all(&self) -> [&str; 3] {
         [&self.first, &self.middle, &self.last]
     }
 
-    /// Whether a node is ours, whatever session made it.
+    /// Returns `true` if a node is ours, whichever session created it.
     pub(super) fn are_of(&self, name: &str) -> bool {
         self.all().into_iter().any(|own| name.starts_with(own))
     }
 }
 
-/// How the nodes of the dlock with this owner's id are recognised, and the beginning of the name of its last node. Curator
-/// sorts a name that it does not understand as a whole, and one that begins with a digit could come before its own sequence
-/// numbers: it would wait for us while we wait for it.
+/// Returns the id that marks all nodes of the dlock with this owner's id, and begins the name of its last one. It never
+/// begins with a digit: Curator sorts a name that it does not understand as a whole, and such a name could come before
+/// its own sequence numbers, so that it would wait for us while we wait for it.
 pub(super) fn contender_of(owner: &str) -> String {
     format!("f{}", owner.get(1..).unwrap_or_default())
 }
 
-/// A node's sequence number, if it has one: whoever made it, it stands in the queue.
+/// Returns a node's sequence number, if it has one: then it is in the queue, whichever client created it.
 pub(super) fn sequence(name: &str) -> Option<i64> {
     let (prefix, digits) = name.split_at_checked(name.len().checked_sub(DIGITS)?)?;
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -210,18 +210,18 @@ pub(super) fn sequence(name: &str) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Whether too many nodes were made in a directory for the order of the next ones to be certain.
+/// Returns `true` if too many nodes were created in a directory for the order of the next ones to be certain.
 pub(super) fn is_worn_out(sequence: i64) -> bool {
     !(0..LAST_SEQUENCE).contains(&sequence)
 }
 
-/// What the nodes of one contender have in common, and no two contenders have.
+/// Returns the part that all nodes of one contender have in common, and no two contenders share.
 pub(super) fn contender(name: &str) -> String {
     id_in(name).unwrap_or_else(|| name.to_owned())
 }
 
-/// How the contender wants to hold the lock that has a node of this name, as far as that says. Each of its nodes is asked:
-/// those of a reader include one that looks exclusive, for clients that know no readers.
+/// Returns the mode in which the contender with this node wants to hold the lock, as far as the name says. Consider all
+/// of its nodes: those of a reader include one that looks exclusive, for clients that know no readers.
 pub(super) fn mode_in(name: &str) -> Mode {
     let before = name.len().checked_sub(DIGITS).and_then(|length| name.get(..length)).unwrap_or_default();
     let marked = [MUTEX, WRITE, KAZOO].into_iter().find_map(|mark| before.strip_suffix(mark));
@@ -233,7 +233,7 @@ pub(super) fn mode_in(name: &str) -> Mode {
     }
 }
 
-/// The id in a name that Curator, kazoo or a dlock gave; the same for all nodes of one dlock.
+/// Returns the id in a name by Curator, kazoo or dlock, which is the same for all nodes of one dlock.
 fn id_in(name: &str) -> Option<String> {
     if let Some(uuid) = name.strip_prefix(PROTECTED).and_then(|rest| rest.get(..UUID)) {
         let id: String = uuid.chars().filter(|&character| character != '-').collect();
@@ -326,7 +326,7 @@ mod tests {
             (format!("{UUID}-__READ__"), Mode::Shared),
             (format!("{UUID}-slots2-lock-"), two),
             (format!("{UUID}-slots2-__WRIT__"), two),
-            // Not as a dlock writes them.
+            // Not as dlock writes them.
             (format!("{UUID}-slots2-__READ__"), Mode::Shared),
             (format!("{UUID}-slots2-x"), Mode::Exclusive),
             ("x-slots2-lock-".to_owned(), Mode::Exclusive),

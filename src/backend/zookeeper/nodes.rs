@@ -1,5 +1,5 @@
 /*!
-A contender's three nodes: what is known of them, what is asked of them, and what an answer about a node means.
+A contender's three nodes: their state, the writes to them, and the meaning of answers about a node.
 */
 
 use ::zookeeper_client::{Acls, Error as ZkError};
@@ -7,7 +7,7 @@ use ::zookeeper_client::{Acls, Error as ZkError};
 use crate::backend;
 use crate::backend::zookeeper::names::sequence;
 
-/// How many nodes each dlock has in a lock's directory.
+/// The number of nodes that each dlock has in a lock's directory.
 pub(super) const EACH: i32 = 3;
 
 /// Our three nodes, by their names.
@@ -17,59 +17,59 @@ pub(super) struct Triple {
     pub first: String,
     /// The one for Curator's read/write lock.
     pub middle: String,
-    /// The one for kazoo; dlocks watch it, and who enters a slot writes to it.
+    /// The one for kazoo; dlocks watch it, and entering a slot writes to it.
     pub last: String,
-    /// The number of the transaction that made them, from which the fencing token comes.
+    /// The number of the transaction that created them, from which the fencing token comes.
     pub czxid: i64,
 }
 
 impl Triple {
-    /// All of them, in the order of their sequence numbers.
+    /// Returns all three, in the order of their sequence numbers.
     pub(super) fn all(&self) -> [&str; 3] {
         [&self.first, &self.middle, &self.last]
     }
 
-    /// The fencing token; none where a server has made the number up or its data are damaged.
+    /// Returns the fencing token; `None` if the server has made the number up or its data are damaged.
     pub(super) fn token(&self) -> Option<u64> {
         backend::token(self.czxid)
     }
 
-    /// The largest of the sequence numbers.
+    /// Returns the largest of the sequence numbers.
     pub(super) fn sequence(&self) -> i64 {
         self.all().into_iter().map(|name| sequence(name).unwrap_or(i64::MAX)).max().unwrap_or(i64::MAX)
     }
 }
 
-/// What is known of our nodes.
+/// The state of our nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Placed {
     /// There are none.
     Nowhere,
-    /// They were asked for, and the answer has not been seen.
+    /// They were requested, and the answer has not been seen.
     Unsure,
-    /// These were made by this session.
+    /// This session created these.
     At(Triple),
 }
 
-/// A write that travels with a look at the queue, before it.
+/// A write that is sent with a look at the queue, before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Write {
-    /// None.
+    /// No write.
     Nothing,
-    /// Our nodes are made.
+    /// Creates our nodes.
     Create,
-    /// Our nodes are made, and before them the directories that are not there.
+    /// Creates our nodes, and before them the missing directories.
     CreateAll,
-    /// Our nodes are confirmed by the leader.
+    /// Has the leader confirm our nodes.
     Confirm,
 }
 
-/// The access list of new nodes: for their user alone where that is `known` to the servers, else for anybody.
+/// Returns the access list for new nodes: for their user alone if the servers know it (`known`), else for anybody.
 pub(super) fn acls(known: bool) -> Acls<'static> {
     if known { Acls::creator_all() } else { Acls::anyone_all() }
 }
 
-/// A node that is not there is an answer.
+/// Turns the error for a missing node into `None`.
 pub(super) fn absent<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -78,7 +78,7 @@ pub(super) fn absent<T>(answer: Result<T, ZkError>) -> Result<Option<T>, ZkError
     }
 }
 
-/// Whether an error is a server's own "no": nothing was done, and nothing will be.
+/// Returns `true` if the error is a server's own refusal: nothing was done, and nothing will be.
 pub(super) fn is_refusal(error: &ZkError) -> bool {
     matches!(
         error,

@@ -1,7 +1,7 @@
 /*!
 The last period in which a command has succeeded (`--once-per`): a persistent node next to those of minimum holds,
-`/NS/KEY%dlock/once-LENGTH`, with the length of the periods in milliseconds. It is written by the request that removes our nodes,
-and counts for two periods by the servers' clock, which dates it. Those who look for the last success find it for 30 days at least.
+`/NS/KEY%dlock/once-LENGTH`, with the length of the periods in milliseconds. The request that removes our nodes writes
+it. It counts for two periods by the servers' clock, which dates it, and can be looked up for at least 30 days.
 */
 
 use crate::backend::error::unrecorded;
@@ -11,11 +11,11 @@ use crate::backend::{Attempt, Error, Queue, Used};
 use crate::holder::done::Done;
 
 impl ZookeeperContender {
-    /// Takes the lock where it is free, and else stays in the queue if told to, unless the claim's period is done.
+    /// Takes the lock if it is free, or else stays in the queue if told to, unless the claim's period is done.
     pub(super) async fn take_once(&mut self, queue: Queue) -> Result<Attempt, Error> {
         self.open().await?;
         let is_new = self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere);
-        // Inside of another run it is first looked whether that has the lock.
+        // Inside another run, the first check is whether that run has the lock.
         if is_new
             && self.claim.outer.is_empty()
             && let Some(done) = self.done().await?
@@ -25,10 +25,10 @@ impl ZookeeperContender {
         self.take_or_queue(queue).await
     }
 
-    /// Who has succeeded in the claim's period already; none where nobody has, or the claim has no period.
+    /// Returns the success in the claim's period; `None` if there is none yet, or if the claim has no period.
     ///
-    /// Before we have nodes it is not known what time it is at the servers. Then a period counts by this host's clock, and only
-    /// where that is not further from the recorded one than a right clock can be: with the grant, it is looked at again.
+    /// Before we have nodes, the servers' time is unknown. Then a period counts by this host's clock, and only if it is
+    /// not further from the recorded one than a correct clock can be; it is checked again with the grant.
     pub(super) async fn done(&mut self) -> Result<Option<Box<Done>>, Error> {
         let Some(once) = self.claim.once_per else { return Ok(None) };
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
@@ -51,11 +51,11 @@ impl ZookeeperContender {
         Ok(counts.then(|| Box::new(done)))
     }
 
-    /// Removes our nodes, wherever they are known to be, and records that the command has succeeded, where that is to be
-    /// recorded.
+    /// Removes our nodes, wherever they are known to be, and records that the command has succeeded, if that is to be
+    /// recorded. Returns `false` if nodes or the session were gone already.
     pub(super) async fn leave_after(&mut self, used: Used) -> Result<bool, Error> {
         let left = self.leave_and_record(used).await;
-        // Whoever ends a session closes its connection as well, and the answer to a request under way does not come.
+        // The end of a session also closes its connection, so the answer to a pending request does not come.
         if left.is_err()
             && let Some(session) = &mut self.session
             && session.connect().await.is_ok()

@@ -1,5 +1,5 @@
 /*!
-Opening a session with an ensemble, in the library's own time.
+Opens a session with an ensemble, without a time limit.
 */
 
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::backend::zookeeper::errors;
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::clock::{Alarm, Instant};
 
-/// How many descriptors must be free: three for the library itself, five for one connection and its way to a server, and
-/// timers.
+/// The number of descriptors that must be free: three for the library itself, five for one connection through the
+/// tunnel, and some for timers.
 const DESCRIPTORS: usize = 12;
 
-/// How many bytes it needs at first in addition to its thread's stack, with some to spare.
+/// The memory in bytes that the library needs at first, in addition to its thread's stack, with a margin.
 const MEMORY: usize = 1024 * 1024;
 
 /// A session that the library is about to open.
 pub(super) struct Opening {
-    /// The way to the servers.
+    /// The library's way to the servers.
     pub tunnel: Tunnel,
-    /// Taken before the library was asked.
+    /// An instant before the library was asked.
     pub asked: Instant,
     client: Pin<Box<dyn Future<Output = Result<Client, ZkError>>>>,
 }
@@ -39,7 +39,7 @@ impl fmt::Debug for Opening {
     }
 }
 
-/// Who we are there, as ZooKeeper's `digest` scheme has it.
+/// Returns the login in the form of ZooKeeper's `digest` scheme. Fails if only one half is given.
 pub(super) fn login(location: &Location) -> Result<Option<String>, Error> {
     let lacks = |what| errors::half_login(location, what);
     match (&location.login.user, &location.login.password) {
@@ -65,7 +65,7 @@ impl Opening {
         Ok(Self { tunnel, asked, client })
     }
 
-    /// Waits for the session, or for what keeps it from being opened.
+    /// Waits for the session, or for an error that keeps it from being opened.
     pub(super) async fn opened(&mut self) -> Result<Result<Client, ZkError>, Error> {
         tokio::select! {
             biased;
@@ -75,8 +75,8 @@ impl Opening {
     }
 }
 
-/// Whether there are enough descriptors, memory, and a thread with a stack like that of the library's own, which panics
-/// where there are none.
+/// Checks that there are enough descriptors, memory, and a thread with a stack like that of the library's own: the
+/// library panics without them.
 fn room_for_library() -> io::Result<()> {
     let descriptors: Result<Vec<Alarm>, _> = (0..DESCRIPTORS).map(|_| Alarm::new()).collect();
     drop(descriptors?);

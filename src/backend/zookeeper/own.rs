@@ -1,5 +1,5 @@
 /*!
-Hearing at once when our nodes or our session are taken away, and when we are asked to stop.
+Notices at once the removal of our nodes, the end of our session, and requests to stop.
 */
 
 use std::fmt;
@@ -7,10 +7,10 @@ use std::pin::Pin;
 
 use ::zookeeper_client::{Client, Error as ZkError};
 
-/// Watches on our nodes, for their end, and for requests in the one that we never write to.
+/// Watches on our nodes, for their end, and for requests to stop in the one that we never write to.
 ///
-/// The others are set on the nodes' children: an ephemeral node never has any, so unlike a watch on its data these are not
-/// used up by our own writing.
+/// The others are set on the nodes' children: an ephemeral node never has any, so unlike a watch on its data these are
+/// not used up by our own writes.
 pub(super) struct OwnWatch(Pin<Box<dyn Future<Output = ()>>>);
 
 impl fmt::Debug for OwnWatch {
@@ -20,8 +20,8 @@ impl fmt::Debug for OwnWatch {
 }
 
 impl OwnWatch {
-    /// Watches the nodes at these paths, of which the one in the middle was last seen as this `known` version. That one is not
-    /// there is the error [`ZkError::NoNode`].
+    /// Watches the nodes at these paths, of which the middle one was last seen in this `known` version. Fails with
+    /// [`ZkError::NoNode`] if one of them is missing.
     pub(super) async fn set(client: &Client, paths: &[String; 3], known: Option<i32>) -> Result<Self, ZkError> {
         let [one, middle, other] = paths;
         let set = tokio::try_join!(
@@ -43,7 +43,7 @@ impl OwnWatch {
         })))
     }
 
-    /// Resolves when something has happened to one of them, or the session has ended; not to be called again then.
+    /// Resolves when something has happened to one of them, or the session has ended. Not to be called again then.
     pub(super) async fn event(&mut self) {
         self.0.as_mut().await;
     }

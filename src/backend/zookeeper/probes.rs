@@ -1,5 +1,5 @@
 /*!
-Finding out whether a ZooKeeper ensemble keeps its promises: each server is asked for its state (`srvr`, which every server
+Checks whether a ZooKeeper ensemble keeps its promises: asks each server for its state (`srvr`, which every server
 answers by default), and the ensemble for a session of the length that runs ask for, which is closed at once.
 */
 
@@ -26,15 +26,15 @@ use crate::clock::within;
 use crate::key::{Key, Namespace};
 use crate::printable::shown;
 
-/// The command that asks a server for its state, and the most that it may answer.
+/// The command that asks a server for its state, and the maximum length of the answer in bytes.
 const STATE: &[u8] = b"srvr";
 const MOST: u64 = 4096;
-/// The oldest version that is supported, and those whose servers lose wake-ups.
+/// The oldest supported version, and the first and last of those whose servers lose wake-ups.
 const OLDEST: [u64; 2] = [3, 5];
 const LOSING: [[u64; 3]; 2] = [[3, 6, 0], [3, 8, 0]];
-/// The longest session that can be asked for.
+/// The longest session that a client can ask for.
 const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
-/// How long a session may take to close.
+/// The time that a session may take to close.
 const CLOSE: Duration = Duration::from_millis(500);
 
 /// The probes of one ensemble.
@@ -49,23 +49,23 @@ pub(super) struct ZookeeperProbes {
 /// One server that the URL names.
 struct Server {
     address: Address,
-    /// What it said of itself.
+    /// Its answer, once it has given one.
     state: Option<State>,
 }
 
-/// What a server says of itself.
+/// A server's state, from its answer to `srvr`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
-    /// Its version; empty where it did not say.
+    /// The version; empty if it did not say.
     version: String,
-    /// Its mode; empty where it does not serve.
+    /// The mode; empty if it does not serve.
     mode: String,
-    /// Whether it refused to say.
+    /// Set if it refused to answer.
     is_refused: bool,
 }
 
 impl State {
-    /// Reads the answer to [`STATE`].
+    /// Parses the answer to [`STATE`].
     fn read(text: &str) -> Self {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
         Self {
@@ -114,7 +114,7 @@ impl State {
     }
 }
 
-/// What a session is worth that was granted where `wanted` was asked for.
+/// Rates a session of the length `granted`, where `wanted` was asked for.
 fn session(granted: Duration, wanted: Duration) -> Finding {
     let text = |length: Duration| humantime::format_duration(length).to_string();
     if granted == wanted {
@@ -124,10 +124,10 @@ fn session(granted: Duration, wanted: Duration) -> Finding {
     Finding::warn("lease", said, "ask for what is granted, or change minSessionTimeout and maxSessionTimeout")
 }
 
-/// What an ensemble is worth whose servers say this of it.
+/// Rates the size of an ensemble with this configuration; `None` for a standalone server.
 fn size(configuration: &Configuration) -> Option<Finding> {
     match configuration.members() {
-        // That it is alone it has said itself.
+        // A standalone server has said so itself.
         0 => None,
         count @ (1 | 2) => {
             let text = format!(
@@ -144,7 +144,7 @@ fn size(configuration: &Configuration) -> Option<Finding> {
     }
 }
 
-/// Whether an entry of an access list lets everybody change something.
+/// Returns `true` if an entry of an access list lets everybody change something.
 fn is_open(acl: &Acl) -> bool {
     let to_change = [Permission::CREATE, Permission::WRITE, Permission::DELETE, Permission::ADMIN];
     acl.scheme() == "world" && to_change.into_iter().any(|right| acl.permission().has(right))
@@ -178,7 +178,7 @@ impl Server {
 }
 
 impl ZookeeperProbes {
-    /// Asks the servers of this ensemble; not connected yet.
+    /// Creates the probes of this ensemble; not connected yet.
     pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, wish: &Wish) -> Self {
         let addresses = ensemble.location().addresses.clone();
         let servers = addresses.into_iter().map(|address| Server { address, state: None }).collect();
@@ -186,7 +186,7 @@ impl ZookeeperProbes {
         Self { ensemble: Arc::new(ensemble), tls, servers, namespace, ttl }
     }
 
-    /// Why the namespace is not its user's alone, if it is not.
+    /// Returns a warning if the namespace does not belong to its user alone.
     async fn claimed(&self, client: &Client) -> Option<Finding> {
         let location = self.ensemble.location();
         let any = Key::parse(SCRATCH.as_ref()).ok()?;
@@ -205,7 +205,7 @@ impl ZookeeperProbes {
         }
     }
 
-    /// What a session says.
+    /// Opens a session, and returns the findings about it.
     async fn of_a_session(&self) -> Result<Vec<Finding>, Error> {
         let location = self.ensemble.location();
         let mut opening = Opening::begin(&self.ensemble, self.ttl).await?;
@@ -228,7 +228,7 @@ impl ZookeeperProbes {
         if location.login.user.is_some() {
             findings.extend(self.claimed(&client).await);
         }
-        // It is closed when the last one who knows it is gone.
+        // The session is closed when the last handle of the client is gone.
         let mut state = client.state_watcher();
         drop(client);
         let _ = within(CLOSE, state.changed()).await;

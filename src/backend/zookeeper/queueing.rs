@@ -1,5 +1,5 @@
 /*!
-A contender's place in the queue: taken, looked at, and left.
+A contender's place in the queue: takes it, looks at the queue, and leaves it.
 */
 
 use std::time::Duration;
@@ -16,32 +16,32 @@ use crate::backend::{Attempt, Busy, Error, Grant, OtherSlots, Queue};
 use crate::clock::{Instant, before};
 use crate::holder::{Holder, Published};
 
-/// How often one attempt looks again because what it saw changed under its eyes.
+/// The maximum number of looks of one attempt while the queue keeps changing.
 const LOOKS: usize = 16;
-/// How long an attempt that must not wait does so where the one before it is about to say which slot it has.
+/// The time that an attempt that must not wait still waits for the contender before it to say which slot it has.
 const ENTERING: Duration = Duration::from_millis(500);
 
-/// What one look at the queue came to.
+/// The result of one look at the queue.
 enum Seen {
-    /// There is no directory to queue in.
+    /// There is no directory for the queue.
     NoDirectory,
-    /// It must be looked at again: something was changed, or is to be.
+    /// Another look is needed: something was changed, or is to be.
     Changed,
-    /// This is it, and whether there is a directory.
+    /// The queue, and `true` if there is a directory.
     Line(Line, bool),
 }
 
 impl ZookeeperContender {
-    /// Takes the lock where it is free, and else stays in the queue if told to.
+    /// Takes the lock if it is free, or else stays in the queue if told to.
     pub(super) async fn take_or_queue(&mut self, queue: Queue) -> Result<Attempt, Error> {
         self.open().await?;
-        // Nodes that were made only to see whether the lock is free are taken away when it is not.
+        // Nodes that were created only to see whether the lock is free are removed if it is not.
         let mut only_to_see = false;
-        // Nothing may be made where another number of slots is in use, or inside a run that holds the lock.
+        // Nothing may be created if another number of slots is in use, or inside a run that holds the lock.
         let looks_first = self.claim.mode.slots().is_some() || !self.claim.outer.is_empty();
         let mut create = queue == Queue::Join && !looks_first;
         let mut no_directory = false;
-        // Within the time that the caller gives an attempt.
+        // Must end within the time that the caller gives an attempt.
         let deadline = Instant::now() + ENTERING.min(self.claim.ttl / 6);
         for _ in 0..LOOKS {
             let Some(session) = &mut self.session else { return Err(self.vanished()) };
@@ -85,14 +85,14 @@ impl ZookeeperContender {
                     }
                     return Ok(Attempt::Busy(busy));
                 }
-                // Somebody went meanwhile.
+                // A contender left meanwhile.
                 None | Some(Standing::Unknown(_)) => {}
             }
         }
         Err(errors::no_place(self.location()))
     }
 
-    /// One look at the queue after `write`, with everything that calls for another one set right.
+    /// Sends `write`, looks at the queue, and puts right whatever calls for another look.
     async fn look(&mut self, write: Write) -> Result<Seen, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let (written, listed) = session.look(write).await;
@@ -121,11 +121,11 @@ impl ZookeeperContender {
         Ok(Seen::Line(line, has_directory))
     }
 
-    /// What a run around this one has published, where it holds the lock and we have no place in the queue.
+    /// Returns the published text of an outer run, if one holds the lock and we have no place in the queue.
     async fn outer(&mut self, line: &Line) -> Result<Option<Box<Published>>, Error> {
         let is_nowhere = self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere);
         let Some(outer) = line.holder_among(&self.claim.outer).filter(|_| is_nowhere) else {
-            // None of them can get it while it waits for us: later looks need not care.
+            // None of them can get it while it waits for us: later looks need not check.
             self.claim.outer.clear();
             return Ok(None);
         };
@@ -135,8 +135,8 @@ impl ZookeeperContender {
         }
     }
 
-    /// Where we stand in `line`, with all that has to be read for that; none where somebody went meanwhile. Minimum holds
-    /// count for a contender that is not in the line yet only if it `is_careful` or wants a slot.
+    /// Returns our standing in `line`, and reads all that is needed for that; `None` if a contender left meanwhile.
+    /// Minimum holds count for a contender that is not in the queue yet only if it `is_careful` or wants a slot.
     async fn standing(&mut self, line: &mut Line, is_careful: bool) -> Result<Option<Standing>, Error> {
         let has_slots = self.claim.mode.slots().is_some();
         loop {
@@ -145,7 +145,7 @@ impl ZookeeperContender {
                 Standing::Unknown(rivals) => self.read_slots(line, rivals).await,
                 Standing::Enters { .. } if !line.knows_holds() => self.read_holds(line).await,
                 Standing::Welcome if is_careful && !line.knows_holds() => self.read_holds(line).await,
-                // Behind others a minimum hold is no obstacle yet, but its number of slots may be another one.
+                // Behind others, a minimum hold is not in the way yet, but its number of slots may differ.
                 Standing::Behind(Behind { position: None, .. }) if has_slots && !line.knows_holds() => {
                     self.read_holds(line).await
                 }
@@ -157,7 +157,7 @@ impl ZookeeperContender {
         }
     }
 
-    /// Reads which slots these have entered; false where one is gone.
+    /// Reads the slots that these have entered. Returns `false` if one of them is gone.
     async fn read_slots(&mut self, line: &mut Line, rivals: &[Rival]) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let paths: Vec<String> = rivals.iter().map(|rival| session.directory.node(&rival.last)).collect();
@@ -173,7 +173,7 @@ impl ZookeeperContender {
         Ok(all)
     }
 
-    /// Reads the minimum holds that are not over; false without a session.
+    /// Reads the minimum holds that are not over. Returns `false` without a session.
     async fn read_holds(&mut self, line: &mut Line) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let holds = session.holds(self.claim.owner.as_str()).await?;
@@ -181,12 +181,12 @@ impl ZookeeperContender {
         Ok(true)
     }
 
-    /// The lock is ours, in this slot if there are slots.
+    /// Completes the grant of the lock, in this slot if there are slots.
     async fn granted(&mut self, write: Write, slot: Option<u32>) -> Result<Grant, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let Placed::At(triple) = session.placed.clone() else { return Err(self.vanished()) };
         let Some(token) = triple.token() else { return Err(errors::no_token(self.ensemble.location(), triple.czxid)) };
-        // After a wait, a holder says since when it holds the lock; without one, its nodes say it.
+        // After a wait, a holder publishes since when it holds the lock; without one, its nodes say it.
         let since = session.held_since.unwrap_or_else(|| session.now());
         let slot = match slot.filter(|_| session.slot().is_none()) {
             Some(free) => {
@@ -217,7 +217,7 @@ impl ZookeeperContender {
         Ok(Grant { token, slot, lease: session.lease() })
     }
 
-    /// What is in our way, as waiters are told; nothing of our place where we do not keep it.
+    /// Describes what is in our way, for waiters; without our position if we do not keep our place.
     async fn busy(&mut self, behind: &Behind, only_to_see: bool) -> Result<Busy, Error> {
         let holder = self.holder(&behind.holder).await?;
         let Some(session) = &self.session else { return Err(self.vanished()) };
@@ -225,7 +225,7 @@ impl ZookeeperContender {
         Ok(Busy { holder, beside: behind.beside, position, now: session.now() })
     }
 
-    /// Another number of slots is in use: nothing is left of the attempt.
+    /// Gives up because another number of slots is in use, and removes our nodes.
     async fn refused(&mut self, slots: u32, by: &Who) -> Result<Attempt, Error> {
         let holder = self.holder(by).await?;
         self.leave().await?;
@@ -233,7 +233,7 @@ impl ZookeeperContender {
         Ok(Attempt::OtherSlots(OtherSlots { slots, holder, now: session.now() }))
     }
 
-    /// What one who has the lock says of itself.
+    /// Reads what a holder has published.
     async fn holder(&mut self, who: &Who) -> Result<Holder, Error> {
         let rival = match who {
             Who::Kept(hold) => return Ok(hold.holder()),
@@ -248,7 +248,7 @@ impl ZookeeperContender {
             }
             Some((data, stat)) => match Holder::read(&data) {
                 Holder::Dlock(mut published) => {
-                    // One that never waited has nothing to add to what its node says.
+                    // One that never waited leaves these to the status of its node.
                     published.token = published.token.or(stat.czxid.try_into().ok());
                     published.since = published.since.or(stat.ctime.try_into().ok());
                     Holder::Dlock(published)
@@ -258,7 +258,7 @@ impl ZookeeperContender {
         })
     }
 
-    /// Takes note of what is worth another look.
+    /// Records the event that is worth another look.
     fn await_end_of(&mut self, behind: Behind) {
         if let Some(session) = &mut self.session {
             session.position = behind.position;
@@ -266,7 +266,7 @@ impl ZookeeperContender {
         }
     }
 
-    /// Waits for that, but no longer than until `end`.
+    /// Waits for the recorded event, but no longer than until `end`.
     async fn wait_until(&mut self, end: Instant) -> Result<(), Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let waited = before(end, session.wait()).await;
@@ -276,7 +276,7 @@ impl ZookeeperContender {
         }
     }
 
-    /// Removes our nodes, wherever they are known to be.
+    /// Removes our nodes, wherever they are known to be. Returns `true` if all of them were there.
     pub(super) async fn leave(&mut self) -> Result<bool, Error> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let left = match session.placed.clone() {

@@ -1,5 +1,5 @@
 /*!
-What was seen of a lock: who holds it and who waits for it, by the nodes in its directory and next to it. Nothing is asked here.
+Derives a lock's holders and waiters from the nodes in its directory and next to it. Sends no requests.
 */
 
 use ::zookeeper_client::Stat;
@@ -11,19 +11,19 @@ use crate::backend::zookeeper::names::contender_of;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::{Entry, Mode, holders};
 
-/// What was read of a lock.
+/// The data that were read about a lock.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The contenders, the oldest first.
+    /// The contenders, oldest first.
     pub contenders: Vec<(Entry, Rival)>,
-    /// What the first node of each says; none where it has gone meanwhile. Of the last ones none may have been read.
+    /// The content of each one's first node; `None` if it has gone meanwhile. The last ones may not have been read.
     pub nodes: Vec<Option<(Vec<u8>, Stat)>>,
     /// The minimum holds.
     pub holds: Vec<Hold>,
 }
 
 impl Found {
-    /// What that means at `now`, in milliseconds since 1970.
+    /// Evaluates the data at `now`, in milliseconds since 1970.
     pub(super) fn seen(self, spot: Spot, now: u64) -> Seen {
         let is_over = |hold: &Hold| hold.until() <= now;
         let contends = |hold: &Hold| self.contenders.iter().any(|(entry, _)| entry.name == contender_of(hold.owner()));
@@ -59,7 +59,7 @@ impl Found {
     }
 }
 
-/// The contender with these nodes, of which the first one says `data`.
+/// Returns the contender with these nodes, of which the first one has `data`.
 fn party(entry: &Entry, rival: &Rival, data: &[u8], stat: &Stat) -> Party {
     let who = match Holder::read(data) {
         Holder::Dlock(said) => {
@@ -82,7 +82,7 @@ mod tests {
 
     const NOW: u64 = 100_000;
 
-    /// An owner's id, which this digit makes one of its own.
+    /// Returns the owner's id for this digit.
     fn id(digit: char) -> String {
         format!("f{}", digit.to_string().repeat(31))
     }
@@ -107,8 +107,8 @@ mod tests {
         format!(r#"{{"v":1,"id":"{}"{rest}}}"#, id(digit))
     }
 
-    /// Contenders that came in this order, each with the end of its node's name, what the node says (`-` where it has gone) and
-    /// its session; and minimum holds, each with the digit of its owner and its length.
+    /// Describes a lock. The contenders came in this order, each with its digit, the end of its node's name, the node's
+    /// data (`-` if it has gone) and its session; each minimum hold has the digit of its owner and its length.
     fn told(contenders_of: &[(char, &str, &str, i64)], holds: &[(char, u64)]) -> String {
         let name = |(at, (digit, kind, ..)): (usize, &(char, &str, &str, i64))| format!("{}{kind}{at:010}", id(*digit));
         let children: Vec<String> = contenders_of.iter().enumerate().map(name).collect();

@@ -1,8 +1,8 @@
 /*!
-One session and the nodes it has in a lock's directory: single requests, and what is known when their answers are lost.
+One session and its nodes in a lock's directory: single requests, and what is known if their answers are lost.
 
-Requests of one session are executed in the order in which they were sent, also those whose answers nobody waits for any
-more; and what an abandoned connection still delivers is refused, because the session has moved to the next one.
+Requests of one session are executed in the order in which they were sent, including those whose answers nobody awaits
+any more. A server refuses what an abandoned connection still delivers, because the session has moved to the next one.
 */
 
 mod asking;
@@ -39,58 +39,58 @@ use crate::holder::ask::Ask;
 const RENEWALS: u32 = 6;
 /// A waiter sends a heartbeat whenever this fraction of a session has passed (one twelfth).
 const HEARTBEATS: u32 = 12;
-/// Which part of a session may have gone by since what is proven before that is worth another connection. Without delays
-/// it is at most a quarter of a session and the time between two renewals.
+/// The fraction of a session that may pass since the proven instant before a new connection is worth it (one half).
+/// Without delays it is at most a quarter of a session and the time between two renewals.
 const OLD: u32 = 2;
-/// How long a session may take to close: a server closes it itself when nobody hears from us.
+/// The time that a session may take to close: a server closes it itself when it does not hear from us.
 const CLOSE: Duration = Duration::from_millis(200);
-/// How many nodes are read together.
+/// The number of nodes to read together.
 const TOGETHER: usize = 100;
 
-/// What a node says, and its status.
+/// A node's data and status.
 type Content = (Vec<u8>, Stat);
 
-/// A session, and what it has in one lock's directory.
+/// A session, and its nodes in one lock's directory.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Where the lock is.
+    /// The lock's directory.
     pub directory: Directory,
-    /// How our nodes are called.
+    /// The names of our nodes, without their sequence numbers.
     pub names: Names,
-    /// What is known of them.
+    /// The state of our nodes.
     pub placed: Placed,
-    /// Since when the lock is ours, in milliseconds since 1970 by the server's clock.
+    /// The time since which we hold the lock, in milliseconds since 1970 by the server's clock.
     pub held_since: Option<u64>,
-    /// What is worth another look.
+    /// The event that is worth another look.
     pub awaited: Option<Awaited>,
-    /// When a minimum hold that is in our way is over, and it is worth one too.
+    /// The end of a minimum hold that is in our way, which is worth another look too.
     pub free_at: Option<Instant>,
-    /// How many contenders there were at the last look.
+    /// The number of contenders, as last counted.
     pub entries: u64,
-    /// Our place among the waiters then, 1 for the next.
+    /// Our position among the waiters at the last look, 1 for the next.
     pub position: Option<u64>,
-    /// Who has entered which slot, ourselves too, by the name of its last node: that does not change.
+    /// The known slots, also our own, keyed by last node; a slot does not change once it is entered.
     pub entered: BTreeMap<String, u32>,
-    /// The nodes that keep the lock taken after it was used, as the last look has listed them.
+    /// The nodes of minimum holds, as the last look has listed them.
     listed_holds: Listed,
-    /// What is known of those, by their names.
+    /// The minimum holds that have been read, by the names of their nodes.
     known_holds: BTreeMap<String, Kept>,
-    /// When our own minimum hold is certainly over, once it is written down.
+    /// An instant at which our own minimum hold is certainly over, once it is recorded.
     pub own_hold: Option<Instant>,
-    /// Whether it was asked for that to be written down.
+    /// Set once a request to record our minimum hold may have been sent.
     pub hold_asked: bool,
     /// The watches on our nodes, while the lock is ours.
     own_watch: Option<OwnWatch>,
-    /// What the last renewal has read in the node for requests to stop.
+    /// The content of the node for requests to stop, as the last renewal has read it.
     heard: Option<Content>,
-    /// Whether it asked for something to be made.
+    /// Set once the session has requested that something be created.
     pub used: bool,
-    /// Whether the nodes that were made last are counted; see [`Session::count`].
+    /// Set if the nodes that were created last are counted; see [`Session::count`].
     counted: bool,
-    /// The text that our nodes are made with.
+    /// The data that our nodes are created with.
     data: String,
     acls: Acls<'static>,
-    /// The node that keeps the namespace for its user, if there is to be one: see [`directories`].
+    /// The path of the node that keeps the namespace for its user, if there is to be one: see [`directories`].
     keeper: Option<String>,
     client: Client,
     tunnel: Tunnel,
@@ -100,7 +100,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A session that the library has just opened through `tunnel`, in answer to a request that was sent after `asked`.
+    /// Wraps a session that the library has just opened through `tunnel`, by a request that was sent after `asked`.
     pub(super) fn new(
         claim: &Claim,
         directory: Directory,
@@ -144,7 +144,7 @@ impl Session {
         session
     }
 
-    /// Why the session has ended for good, if it has.
+    /// Returns the reason why the session has ended for good, if it has.
     pub(super) fn end(&self) -> Option<&'static str> {
         use ::zookeeper_client::SessionState::{
             AuthFailed, Closed, ConnectedReadOnly, Disconnected, Expired, SyncConnected,
@@ -157,17 +157,17 @@ impl Session {
         }
     }
 
-    /// The library's client, for requests that have nothing to do with the lock.
+    /// Returns the library's client, for requests that have nothing to do with the lock.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Why there is no connection, or why the last one ended, as far as it is known.
+    /// Returns the reason why there is no connection, or why the last one ended, if it is known.
     pub(super) fn reason(&self) -> Option<String> {
         self.tunnel.reason()
     }
 
-    /// Makes sure that there is a connection on which nothing is overdue, as long as the session has not ended.
+    /// Waits for a connection on which nothing is overdue, as long as the session has not ended.
     pub(super) async fn connect(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.traffic.overdue) {
             self.tunnel.switch();
@@ -187,7 +187,7 @@ impl Session {
         Ok(())
     }
 
-    /// Every connection is a sign of life that reached the leader, and its server may grant less than the first one.
+    /// Records the connection: a sign of life that reached the leader. Its server may grant less than the first one.
     pub(super) fn note_connection(&mut self) {
         if let Some(connected) = self.tunnel.connected() {
             self.traffic.timeline.connected(connected.sent);
@@ -195,39 +195,39 @@ impl Session {
         }
     }
 
-    /// The lease as what has been answered so far proves it.
+    /// Returns the lease that the answers so far prove.
     pub(super) fn lease(&self) -> Lease {
         let ttl = self.length;
         Lease::Until { sent: self.traffic.timeline.proven(), ttl, renew_every: ttl / RENEWALS }
     }
 
-    /// Makes what is proven young again, where answers came late: a connect request counts from when it was sent, while
-    /// renewals need a quarter of a session to count.
+    /// Reconnects if late answers have let the proven instant become old: a connect request counts from when it was
+    /// sent, while renewals need a quarter of a session to count.
     pub(super) async fn refresh(&mut self) -> Result<(), Error> {
         if Instant::now().since(self.traffic.timeline.proven()) > self.length / OLD {
             self.tunnel.switch();
-            // The lock is ours all the same: the caller must not take this for nothing having been sent.
+            // The lock is ours all the same: the caller must not conclude that nothing was sent.
             return self.connect().await.map_err(Error::unavailable);
         }
         Ok(())
     }
 
-    /// Whether a waiter's next heartbeat is due.
+    /// Returns `true` if a waiter's next heartbeat is due.
     pub(super) fn is_stale(&self) -> bool {
         Instant::now().since(self.traffic.timeline.proven()) > self.length / HEARTBEATS
     }
 
-    /// "Now" in milliseconds since 1970 by the server's clock; none where it is not known yet.
+    /// Returns the time in milliseconds since 1970 by the server's clock; `None` if that is not known yet.
     pub(super) fn server_time(&self) -> Option<u64> {
         self.clock.as_ref().map(ServerClock::now)
     }
 
-    /// "Now" in milliseconds since 1970, by the server's clock where we know it.
+    /// Returns the time in milliseconds since 1970, by the server's clock if it is known.
     pub(super) fn now(&self) -> u64 {
         self.server_time().unwrap_or_else(wall_millis)
     }
 
-    /// The slot that we have entered.
+    /// Returns the slot that we have entered, if any.
     pub(super) fn slot(&self) -> Option<u32> {
         match &self.placed {
             Placed::At(triple) => self.entered.get(&triple.last).copied(),
@@ -235,17 +235,17 @@ impl Session {
         }
     }
 
-    /// The request to stop that was made to this owner, as the last renewal has read it.
+    /// Returns the request to stop that was made to this owner, as the last renewal has read it.
     pub(super) fn asked(&self, owner: &str) -> Option<Ask> {
         self.heard.as_ref().and_then(|(data, _)| Ask::read(data, owner))
     }
 
-    /// Whether a node is this session's.
+    /// Returns `true` if a node belongs to this session.
     pub(super) fn is_own(&self, stat: &Stat) -> bool {
         stat.ephemeral_owner == self.client.session_id().0
     }
 
-    /// The status of a node in the lock's directory; none when it is not there.
+    /// Returns the status of a node in the lock's directory; `None` if it does not exist.
     pub(super) async fn stat(&mut self, name: &str) -> Result<Option<Stat>, ZkError> {
         let path = self.directory.node(name);
         self.stat_at(&path).await
@@ -259,7 +259,7 @@ impl Session {
         answer
     }
 
-    /// What a node says, and its status; none when it is not there.
+    /// Reads a node's data and status; `None` if it does not exist.
     pub(super) async fn read(&mut self, name: &str) -> Result<Option<Content>, ZkError> {
         let client = self.client.clone();
         let sent = self.traffic.begin();
@@ -268,7 +268,7 @@ impl Session {
         absent(answer)
     }
 
-    /// What the nodes at these paths say, with their status, in that order; none for each one that is not there.
+    /// Reads the data and status of the nodes at these paths, in that order; `None` stands for a missing one.
     pub(super) async fn read_all(&mut self, paths: &[String]) -> Result<Vec<Option<Content>>, ZkError> {
         let client = self.client.clone();
         let mut read = Vec::with_capacity(paths.len());
@@ -282,21 +282,21 @@ impl Session {
         Ok(read)
     }
 
-    /// Removes the directories that a dlock made, from this one upwards, as far as they are empty: see
+    /// Removes the directories that dlock created, from this one upwards, as long as they are empty: see
     /// [`directories::remove`].
     pub(super) async fn remove_directories(&mut self) {
         directories::remove(&self.client, &self.directory, self.keeper.is_some(), &mut self.traffic).await;
     }
 
-    /// Counts our nodes in the lock's directory, where that has not been done when they were made: it is done then,
-    /// but for those that were made by a request whose answer nobody waited for.
+    /// Counts our nodes in the lock's directory, unless that was done when they were created. It was not if nobody
+    /// waited for the answer to the request that created them.
     pub(super) async fn count(&mut self) {
         if !self.counted {
             directories::count(&self.client, &self.directory, &mut self.counted, &mut self.traffic).await;
         }
     }
 
-    /// Closes the session: what it has is gone at once.
+    /// Closes the session, which removes its nodes at once.
     pub(super) async fn close(self) {
         let Self { client, tunnel, .. } = self;
         let state = client.state_watcher();

@@ -1,6 +1,6 @@
 /*!
-What whoever intervenes asks of an ensemble: that a request to stop is written into a node of the holder, or that its nodes are
-deleted. The names of a dlock's nodes have its owner's id and numbers that never come again, so nobody else can be meant.
+Requests to stop and breaks at an ensemble: writes a request into a node of the holder, or deletes the holder's nodes.
+The names of a dlock's nodes contain its owner's id and numbers that never come again, so no other holder is affected.
 */
 
 use ::zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, MultiWriteError, MultiWriter};
@@ -12,8 +12,8 @@ use crate::backend::zookeeper::session::BROKEN;
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 
-/// The paths of the nodes of the dlock with this owner's id among the `children` of the lock's directory, in the order of
-/// their numbers.
+/// Returns the paths of the nodes of the dlock with this owner's id among the `children` of the lock's directory, in
+/// the order of their numbers.
 pub(super) fn nodes(directory: &Directory, children: &[String], owner: &str) -> Vec<String> {
     let id = contender_of(owner);
     let own = children.iter().filter(|child| contender(child) == id);
@@ -22,7 +22,7 @@ pub(super) fn nodes(directory: &Directory, children: &[String], owner: &str) -> 
     own.into_iter().map(|(_, name)| directory.node(name)).collect()
 }
 
-/// The path of the node with requests: the one of three that the holder itself never writes to.
+/// Returns the path of the node for requests: the one of three that the holder itself never writes to.
 pub(super) fn heeded(nodes: &[String]) -> Option<&String> {
     match nodes {
         [_, middle, _] => Some(middle),
@@ -30,14 +30,14 @@ pub(super) fn heeded(nodes: &[String]) -> Option<&String> {
     }
 }
 
-/// How often a record is written anew because its node or its directory came or went meanwhile.
+/// The maximum number of attempts to write a record whose node or directory comes or goes meanwhile.
 const TRIES: usize = 8;
 
-/// What is done to the nodes of a holder, all of it or nothing.
+/// A change to the nodes of a holder, all of it or nothing.
 pub(super) enum Change<'a> {
-    /// The request is written into the node at this path.
+    /// Writes the request into the node at this path.
     Ask(&'a str),
-    /// The nodes at these paths are deleted.
+    /// Deletes the nodes at these paths.
     Take(&'a [String]),
 }
 
@@ -50,25 +50,25 @@ impl Change<'_> {
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 pub(super) enum Changed {
     /// A node of the holder is gone, and nothing was done.
     Nothing,
-    /// It was made, and recorded.
+    /// The change was made, and recorded.
     Done,
-    /// It was made; why it was not recorded.
+    /// The change was made, but not recorded, for this reason.
     Untraced(ZkError),
 }
 
-/// Makes the change, and keeps `ask` in a node next to those of minimum holds, where this user may do that. Whoever may use the
-/// lock's directory may use that node too, and the directory that is made for it: every contender lists that one.
+/// Makes the change, and records `ask` in a node next to those of minimum holds, if this user may do that. The node and
+/// a new directory for it get the access list of the lock's directory: every contender lists that directory.
 pub(super) async fn make(
     client: Client,
     directory: &Directory,
     change: Change<'_>,
     ask: &Ask,
 ) -> Result<Changed, ZkError> {
-    // Of a lock that is only kept, nothing is left but the directory next to its own.
+    // A lock with only minimum holds has no directory left but the one next to its own.
     let own = match client.get_acl(directory.path()).await {
         Err(ZkError::NoNode) => client.get_acl(&directory.beside()).await,
         own => own,
@@ -123,7 +123,7 @@ async fn without_trace(client: Client, change: Change<'_>, ask: &Ask, why: ZkErr
     }
 }
 
-/// What there is of `party` at the lock: the paths of all its nodes, among which `children` are those in the directory.
+/// Returns the paths of all nodes of `party`; `children` and `holds` are the names in the lock's two directories.
 pub(super) fn all_of(directory: &Directory, children: &[String], holds: &[String], party: &Party) -> Vec<String> {
     match &party.who {
         Holder::Dlock(said) => {
@@ -154,7 +154,7 @@ mod tests {
         let own = nodes(&directory, &children, &id);
         assert_eq!(own.len(), 3, "{own:?}");
         assert_eq!(heeded(&own), Some(&format!("/dlock/job/_c_{}-__WRIT__0000000006", uuid("1"))));
-        // Of a dlock that goes away, and of another program, there is none.
+        // A dlock that goes away, and another program, have no such node.
         assert_eq!(heeded(&nodes(&directory, &children, &other)), None);
         assert_eq!(heeded(&own[..2]), None);
     }

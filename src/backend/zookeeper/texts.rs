@@ -1,23 +1,23 @@
 /*!
-What a contender's nodes say of it: the published text of [`holder`](crate::holder), with how the lock is held. A holder that
-has waited adds the token and since when; one that has not leaves both to the status of its nodes.
+The data of a contender's nodes: the published text of [`holder`](crate::holder), including the mode. A holder that has
+waited adds the token and the start of the hold; one that has not leaves both to the status of its nodes.
 */
 
 use crate::backend::Claim;
 use crate::backend::claim::Known;
 use crate::holder::Holder;
 
-/// What the nodes of a contender say when they are made.
+/// Returns the data of a contender's nodes when they are created.
 pub(super) fn waiting(claim: &Claim) -> String {
     claim.text(Known::default())
 }
 
-/// What the nodes of a holder say; `since` is in milliseconds since 1970.
+/// Returns the data of a holder's nodes; `since` is in milliseconds since 1970.
 pub(super) fn holding(claim: &Claim, token: u64, since: u64, slot: Option<u32>) -> String {
     claim.text(Known { token: Some(token), since: Some(since), slot, until: None })
 }
 
-/// The slot that a contender has entered, by what its node says; none while it has not.
+/// Returns the slot that a contender has entered, by its node's data; `None` if it has not entered one.
 pub(super) fn slot(data: &[u8]) -> Option<u32> {
     match Holder::read(data) {
         Holder::Dlock(published) => published.slot,

@@ -1,10 +1,10 @@
 /*!
-Until when a session is surely alive, as a pure function of what was sent and answered.
+The time until which a session is surely alive, as a pure function of the requests and answers.
 
 A follower tells the leader only every half tick which sessions it has heard from, and the leader alone decides when a
-session ends. A tick is at most half a session. So an answer proves nothing by itself, and an answered write proves that
-the leader has heard of what was answered a quarter of a session before that write, and a tenth of that more: the leader's
-clock may be slow.
+session ends. A tick is at most half a session. So an answer proves nothing by itself, but an answered write proves that
+the leader has heard of all requests that were answered a quarter of a session before it, and a tenth of that more: the
+leader's clock may be slow.
 */
 
 use std::collections::VecDeque;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// The longest time from an answer until the leader has heard of it, by the leader's clock: one of so many parts of a
-/// session.
+/// The longest time from an answer until the leader has heard of it, by the leader's clock, as a fraction of a session
+/// (one quarter).
 const LATENESS: u32 = 4;
-/// The leader's clock may be slow by this part, one of so many.
+/// The fraction by which the leader's clock may be slow (one tenth).
 const SLOW: u32 = 10;
-/// How close together noted requests may be: one of so many parts of a session. Bounds how many are kept.
+/// The minimum distance between noted requests, as a fraction of a session (1/64). Bounds how many are kept.
 const GRAIN: u32 = 64;
 
 /// One answered request.
@@ -27,36 +27,36 @@ struct Answered {
     at: Instant,
 }
 
-/// What the leader has surely heard of.
+/// The requests of which the leader has surely heard.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     session: Duration,
-    /// When the newest request was sent of which the leader has surely heard.
+    /// The send time of the newest request of which the leader has surely heard.
     proven: Instant,
-    /// The answered requests of which that is not sure yet, oldest first.
+    /// The answered requests for which that is not certain yet, oldest first.
     waiting: VecDeque<Answered>,
 }
 
 impl Timeline {
-    /// A session of this length whose connect request, which goes to the leader, was sent at `connected`.
+    /// Creates the timeline of a session of this length whose connect request, to the leader, was sent at `connected`.
     pub(super) fn new(session: Duration, connected: Instant) -> Self {
         Self { session, proven: connected, waiting: VecDeque::new() }
     }
 
-    /// When the request was sent from which the session's length counts.
+    /// Returns the send time from which the session's length counts.
     pub(super) fn proven(&self) -> Instant {
         self.proven
     }
 
-    /// The session was taken up again by a connect request sent at `sent`, and answered.
+    /// Records that a connect request sent at `sent` was answered and has resumed the session.
     pub(super) fn connected(&mut self, sent: Instant) {
         self.prove(sent);
     }
 
-    /// A request sent at `sent` was answered at `at`.
+    /// Records that a request sent at `sent` was answered at `at`.
     pub(super) fn answered(&mut self, sent: Instant, at: Instant) {
         let heard = is_heard(lateness(self.session), sent);
-        // Every later write proves all that is older than this one by that much: the newest of those is enough.
+        // Every later write proves all requests that were answered that long before this one: the newest is enough.
         while self.waiting.get(1).is_some_and(&heard) {
             self.waiting.pop_front();
         }
@@ -66,7 +66,7 @@ impl Timeline {
         }
     }
 
-    /// A write sent at `sent` was answered at `at`.
+    /// Records that a write sent at `sent` was answered at `at`.
     pub(super) fn written(&mut self, sent: Instant, at: Instant) {
         let heard = is_heard(lateness(self.session), sent);
         while let Some(oldest) = self.waiting.front().copied().filter(&heard) {
@@ -81,13 +81,13 @@ impl Timeline {
     }
 }
 
-/// How much older than a write an answer must be for the leader to have heard of it.
+/// Returns the time by which an answer must precede a write for the leader to have heard of it.
 fn lateness(session: Duration) -> Duration {
     let by_the_leader = session / LATENESS;
     by_the_leader + by_the_leader / SLOW
 }
 
-/// Whether the leader has heard of a request when it hears of a write sent at `write`.
+/// Returns a test that is `true` if the leader has heard of a request when it hears of a write sent at `write`.
 fn is_heard(lateness: Duration, write: Instant) -> impl Fn(&Answered) -> bool {
     move |answered| answered.at + lateness <= write
 }
@@ -102,7 +102,7 @@ mod tests {
         Instant::from_nanos(0) + Duration::from_secs(100 + seconds)
     }
 
-    /// What is proven after these requests, each (sent, answered, whether it is a write), in seconds.
+    /// Returns the proven time after these requests, each (sent, answered, whether it is a write), in seconds.
     fn proven(requests: &[(u64, u64, bool)]) -> u64 {
         let mut timeline = Timeline::new(SESSION, at(0));
         for &(sent, answered, write) in requests {
@@ -133,7 +133,7 @@ mod tests {
             // Reads count, but only a write makes them count.
             (&[(4, 4, read), (5, 5, read), (9, 9, write)], 5),
             (&[(4, 4, read), (9, 9, read)], 0),
-            // What was on its way for long may have arrived late: its answer must be old enough.
+            // A slow request may have arrived late: its answer must be old enough.
             (&[(2, 6, write), (8, 8, write)], 0),
             (&[(2, 6, write), (9, 9, write)], 0),
             (&[(2, 6, write), (10, 10, write)], 2),

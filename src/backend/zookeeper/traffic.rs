@@ -1,5 +1,5 @@
 /*!
-What one session has sent, and what the answers prove.
+The requests of one session, and the evidence from their answers.
 */
 
 use ::zookeeper_client::Error as ZkError;
@@ -7,28 +7,28 @@ use ::zookeeper_client::Error as ZkError;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::clock::Instant;
 
-/// What was sent and answered.
+/// The requests of one session and their answers.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    /// What the answers prove.
+    /// The evidence that the session is alive, from the answers.
     pub timeline: Timeline,
-    /// Whether a request's answer was not waited for to its end.
+    /// Set while an answer is pending, and left set if a request is given up.
     pub overdue: bool,
 }
 
 impl Traffic {
-    /// Nothing but what `timeline` says.
+    /// Creates a record with this `timeline`, and nothing overdue.
     pub(super) fn new(timeline: Timeline) -> Self {
         Self { timeline, overdue: false }
     }
 
-    /// A request is about to be sent: when.
+    /// Records that a request is about to be sent, and returns the time.
     pub(super) fn begin(&mut self) -> Instant {
         self.overdue = true;
         Instant::now()
     }
 
-    /// The answer to the request that was sent at `sent`, a write or not, has come.
+    /// Records that the request sent at `sent` was answered; `is_write` says whether it was a write.
     pub(super) fn end<T>(&mut self, sent: Instant, is_write: bool, answer: &Result<T, ZkError>) {
         self.overdue = false;
         let now = Instant::now();

@@ -1,11 +1,11 @@
 /*!
-The way of the client library to the servers. The library offers no hook for a connection, does not bound what it reads,
-and cannot use dlock's TLS: so it connects to a listener on this host, as its only server, and what it says there is
-carried to a real one.
+The client library's way to the servers. The library offers no hook for a connection, does not bound what it reads, and
+cannot use dlock's TLS: so it connects to a listener on this host, as its only server, and the tunnel carries the
+traffic to a real one.
 
-The tunnel chooses the server, and another one when the answer of the first is overdue; it pings a server that leaves a
-request unanswered; it lets only well-formed replies through; and it knows why there is no connection, and when the request was
-sent that began the one there is.
+The tunnel chooses the server, and another one if the first one's answer is overdue; it pings a server that leaves a
+request unanswered; it passes on only well-formed replies; and it knows why there is no connection, and when the request
+that began the current one was sent.
 */
 
 use std::io;
@@ -29,30 +29,30 @@ use crate::backend::zookeeper::errors;
 use crate::backend::zookeeper::frames::{self, Unanswered, Welcome};
 use crate::clock::{Instant, before, pause, within};
 
-/// How long to wait when no server could be used.
+/// The delay after no server could be used.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// How long a server may take to answer the connect request before another one is asked: a part of the session, and
-/// bounds for it. Doubled whenever none of them has answered.
+/// The time that a server has to answer the connect request before another one is asked: a fraction of the session, and
+/// its bounds. Doubled whenever none of them has answered.
 const WELCOME_SHARE: u32 = 12;
 const WELCOME_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// How often the time for a welcome is doubled at most.
+/// The maximum number of times that the time for a welcome is doubled.
 const MAX_DOUBLINGS: u32 = 5;
-/// How long a server that owes an answer may say nothing before it is sent a ping.
+/// The time that a server that owes an answer may be silent before it is sent a ping.
 ///
-/// The servers of an ensemble lose a wake-up now and then, from ZooKeeper 3.6.0 to 3.8.0 (ZOOKEEPER-4537): what they have
-/// done already then stays unanswered until any other request reaches them, which on a quiet server is never in time.
+/// From ZooKeeper 3.6.0 to 3.8.0, the servers of an ensemble lose a wake-up now and then (ZOOKEEPER-4537): a request
+/// that is done then stays unanswered until another one reaches them, which on a quiet server is never in time.
 const NUDGE: Duration = Duration::from_millis(100);
 
-/// A session as one connection has it.
+/// A session on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Connected {
-    /// Taken before the connect request was sent.
+    /// An instant before the connect request was sent.
     pub sent: Instant,
-    /// The session's length, as the server said.
+    /// The session's length, as the server granted it.
     pub session: Duration,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Clone, Debug)]
 struct Failure {
     kind: ErrorKind,
@@ -65,20 +65,20 @@ impl From<Error> for Failure {
     }
 }
 
-/// How the tunnel stands.
+/// The state of the tunnel.
 #[derive(Clone, Debug, Default)]
 struct Status {
     /// The connection, once a server has welcomed us on it.
     connected: Option<Connected>,
-    /// How often all servers were tried without success.
+    /// The number of times that all servers were tried without success.
     failures: u64,
-    /// Why there is no connection, or why the last one ended.
+    /// The reason why there is no connection, or why the last one ended.
     failure: Option<Failure>,
-    /// How often another server was asked for.
+    /// The number of times that another server was requested.
     switches: u64,
 }
 
-/// What the tunnel and its users share.
+/// The state that the tunnel shares with its users.
 #[derive(Debug)]
 struct Shared {
     ensemble: Arc<Ensemble>,
@@ -109,7 +109,7 @@ impl Drop for Tunnel {
 }
 
 impl Tunnel {
-    /// Opens it; nothing is sent yet.
+    /// Opens a tunnel; nothing is sent yet.
     pub(super) async fn open(ensemble: Arc<Ensemble>) -> io::Result<Self> {
         let listener = match TcpListener::bind((next_address(), 0)).await {
             Ok(listener) => listener,
@@ -121,17 +121,17 @@ impl Tunnel {
         Ok(Self { shared, address, task })
     }
 
-    /// Where the library finds it.
+    /// Returns the address that the library connects to.
     pub(super) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// The connection, if a server has welcomed us on it.
+    /// Returns the connection, if a server has welcomed us on it.
     pub(super) fn connected(&self) -> Option<Connected> {
         self.shared.status.borrow().connected
     }
 
-    /// Resolves when a server has welcomed us, or, with the reason, when all have been tried without success since this call.
+    /// Resolves when a server has welcomed us, or fails when all have been tried without success since this call.
     pub(super) async fn welcomed(&self) -> Result<Connected, Error> {
         let mut status = self.shared.status.subscribe();
         let failures = status.borrow().failures;
@@ -149,7 +149,7 @@ impl Tunnel {
         self.why(&failed)
     }
 
-    /// Why there is no connection, or why the last one ended, as far as it is known.
+    /// Returns the reason why there is no connection, or why the last one ended, if it is known.
     pub(super) fn reason(&self) -> Option<String> {
         self.shared.status.borrow().failure.as_ref().map(|failure| failure.reason.clone())
     }
@@ -170,8 +170,8 @@ impl Tunnel {
     }
 }
 
-/// A loopback address for the next listener: 127.0.0.1 for the first one, and another one each time, so that a library whose
-/// own listener has gone does not come to one that has got its port.
+/// Returns a loopback address for the next listener: 127.0.0.1 first, and another one each time, so that a library
+/// whose own listener is gone does not reach one that has got its port.
 fn next_address() -> Ipv4Addr {
     static LISTENERS: AtomicU16 = AtomicU16::new(1);
     let [high, low] = LISTENERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -201,7 +201,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Whether the other end of an accepted connection is a socket of this very process.
+/// Returns `true` if the other end of an accepted connection is a socket of this process.
 fn is_our_own(peer: SocketAddr, listener: io::Result<SocketAddr>) -> bool {
     let (SocketAddr::V4(peer), Ok(SocketAddr::V4(listener))) = (peer, listener) else { return false };
     let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else { return false };
@@ -321,7 +321,7 @@ async fn relay(library: &mut TcpStream, server: Wire, name: &Server, mut abandon
                 let mut to_server = to_server.lock().await;
                 unanswered().note_own_ping()?;
                 send(&mut *to_server, &frames::ping()).await?;
-                // One that is only slow is not given more to do each time.
+                // A server that is only slow is pinged less and less often.
                 timeout = timeout.saturating_mul(2);
                 continue;
             }
@@ -344,7 +344,7 @@ async fn send(server: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -> io::Resul
     server.flush().await
 }
 
-/// A server's socket, which is let go of without a word when it goes while an answer is owed: see [`forget`].
+/// A server's socket, whose connection is reset if it is dropped while an answer is owed: see [`forget`].
 struct Abandoned(Option<std::os::fd::OwnedFd>);
 
 impl Abandoned {
@@ -352,7 +352,7 @@ impl Abandoned {
         Self(server.socket().ok())
     }
 
-    /// No answer is owed: the connection may end in an orderly way.
+    /// Records that no answer is owed: the connection may end in an orderly way.
     fn nothing(&mut self) {
         self.0 = None;
     }

@@ -17,7 +17,7 @@ use crate::report::event::meeting::{Kind, MeetingEvent, Point};
 use crate::report::{Report, Verbosity};
 use crate::settings::BarrierSettings;
 
-/// Waits at the barrier; returns how dlock ends.
+/// Waits at the barrier; returns dlock's exit.
 pub(crate) fn barrier(settings: &BarrierSettings) -> Exit {
     let report = &Report::new(settings.verbosity);
     match prepare(settings, report) {
@@ -34,7 +34,7 @@ pub(crate) fn barrier(settings: &BarrierSettings) -> Exit {
                     Ok(outcome) => outcome,
                     Err(signal) => {
                         report.keep();
-                        // The others are told at once. Where it has opened, they have gone on, and count on us.
+                        // The others learn of it at once. If it has opened, they have gone on, and count on this one.
                         let is_open = withdraw(barrier.as_mut()).await;
                         Ok(if is_open { passed(settings, report, begun) } else { Exit::Signal(signal) })
                     }
@@ -47,7 +47,7 @@ pub(crate) fn barrier(settings: &BarrierSettings) -> Exit {
     }
 }
 
-/// The barrier, for people.
+/// Returns the barrier as messages name it.
 fn point(settings: &BarrierSettings) -> Point {
     Point {
         kind: Kind::Barrier,
@@ -87,7 +87,7 @@ async fn wait(settings: &BarrierSettings, report: &Report, barrier: &mut dyn Bar
     Err(failure(settings, place, outcome))
 }
 
-/// Reports that the barrier has opened, after a wait that was `begun` then.
+/// Reports that the barrier has opened, after a wait that began at `begun`.
 fn passed(settings: &BarrierSettings, report: &Report, begun: Instant) -> Exit {
     let event = Event::Meeting(MeetingEvent::Open { point: point(settings), waited: Instant::now().since(begun) });
     report.replace(&event);
@@ -97,7 +97,7 @@ fn passed(settings: &BarrierSettings, report: &Report, begun: Instant) -> Exit {
     Exit::Success
 }
 
-/// The message and the exit code for a barrier that has not opened.
+/// Returns the message and the exit code for a barrier that has not opened.
 fn failure(settings: &BarrierSettings, point: Point, outcome: Outcome) -> Failure {
     let wanted = u64::from(settings.parties);
     let (exit, event) = match outcome {

@@ -8,27 +8,27 @@ use crate::backend::survey::{Left, Party, Seen, State};
 use crate::holder::Holder;
 use crate::report::event::Deaf;
 
-/// How much longer than a lease it is waited for a release.
+/// Time to wait for a release beyond the lease.
 const SLACK: Duration = Duration::from_secs(15);
-/// How many times a lease is renewed while it lasts, at least.
+/// The minimum number of renewals within one lease.
 const RENEWALS: u64 = 3;
 
-/// Who holds the lock.
+/// The holder of the lock, compared with the named owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
-    /// The owner that is meant.
+    /// The named owner.
     Owner(&'a Party),
-    /// Several owners' ids begin like that.
+    /// Several owners whose ids begin with the given text.
     Several,
-    /// Others; one of them.
+    /// Other owners; one of them.
     Another(&'a Party),
     /// Nobody.
     Nobody,
-    /// Nobody of whom anything is known.
+    /// No known holder, but the lock is not known to be free.
     Unclear,
 }
 
-/// Whom the lock's holders are, where the id of the one that is meant begins like `owner`.
+/// Compares the holders of the lock with the owner whose id begins with `owner`.
 pub(super) fn found<'a>(seen: &'a Seen, owner: &str) -> Found<'a> {
     let mut meant = seen.holders.iter().filter(|party| party.id().starts_with(owner));
     match (meant.next(), meant.next(), seen.holders.first(), &seen.state) {
@@ -40,18 +40,18 @@ pub(super) fn found<'a>(seen: &'a Seen, owner: &str) -> Found<'a> {
     }
 }
 
-/// Whether the owner with this id does not use the lock any more.
+/// Returns `true` if the owner with this id no longer uses the lock.
 pub(super) fn is_over(seen: &Seen, id: &str) -> bool {
     seen.state != State::Unknown && !seen.holders.iter().any(|party| !party.is_done() && party.id() == id)
 }
 
-/// Why this holder cannot be asked to stop; none where it can.
+/// Returns the reason why this holder cannot be asked to stop; `None` if it can.
 pub(super) fn deaf(party: &Party) -> Option<Deaf> {
     match &party.who {
         Holder::Process(pid, name) => Some(Deaf::Process(*pid, name.clone())),
         Holder::Dlock(said) if said.done => Some(Deaf::Finished),
         Holder::Dlock(said) if said.about.handle => Some(Deaf::Handle),
-        // A lease ends by itself; without one, the command goes on with the lock.
+        // A lease ends by itself; without one, the command goes on holding the lock.
         Holder::Dlock(said) if party.alive == Some(false) && said.about.ttl.is_none() => Some(Deaf::Ended),
         Holder::Dlock(_) if party.can_be_asked() => None,
         Holder::Dlock(_) => Some(Deaf::Older),
@@ -59,20 +59,20 @@ pub(super) fn deaf(party: &Party) -> Option<Deaf> {
     }
 }
 
-/// How long it takes this holder at most to notice what happens to its lock; none where nobody knows.
+/// Returns the longest time that this holder takes to notice a change of its lock; `None` if unknown.
 pub(super) fn notices_within(party: &Party) -> Option<Duration> {
     let ttl = party.published().filter(|said| !said.done)?.about.ttl;
     // Without a lease it looks twice a second.
     let Some(ttl) = ttl else { return Some(Duration::from_millis(500)) };
     let every = ttl.div_ceil(RENEWALS);
-    // People do not count the milliseconds of more than a second.
+    // Above one second, the message shows whole seconds.
     Some(Duration::from_millis(if every > 1000 { every.next_multiple_of(1000) } else { every }))
 }
 
-/// How long this holder's command can go on at most while the holder is frozen, if that is longer than it takes to notice: its
-/// guard ends it with the lease.
+/// Returns the longest time that this holder's command can go on while the holder is frozen, if that is longer than it
+/// takes to notice: its guard ends it with the lease.
 pub(super) fn ends_within(party: &Party) -> Option<Duration> {
-    // One that ignores a loss is not ended.
+    // The command of a holder that ignores a loss is not ended.
     stops_within(party)?;
     let left = match party.left {
         Some(Left::Millis(left)) => left,
@@ -82,12 +82,12 @@ pub(super) fn ends_within(party: &Party) -> Option<Duration> {
     notices_within(party).filter(|within| left > *within).map(|_| left)
 }
 
-/// How long this holder gives its command to end; none where nobody knows.
+/// Returns the time that this holder gives its command to end; `None` if unknown.
 pub(super) fn stops_within(party: &Party) -> Option<Duration> {
     party.published()?.about.kill_after.map(Duration::from_millis)
 }
 
-/// How long it is waited for this holder, unless the user says it.
+/// Returns the default time to wait for this holder, used unless the user sets one.
 pub(super) fn stop_timeout(party: &Party) -> Duration {
     let ttl = party.published().and_then(|said| said.about.ttl).unwrap_or_default();
     Duration::from_millis(ttl) + SLACK

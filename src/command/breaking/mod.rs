@@ -22,7 +22,7 @@ use crate::key::Key;
 use crate::report::event::{BreakEvent, Event};
 use crate::settings::BreakSettings;
 
-/// How often it is looked whether the lock was released.
+/// Interval between looks at the lock while waiting for its release.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// Breaks the lock.
@@ -50,20 +50,20 @@ pub(crate) fn break_lock(settings: &BreakSettings) -> Result<Exit, Failure> {
     })
 }
 
-/// The exit where nothing was done, or not enough.
+/// The exit code if nothing was done, or not enough.
 const CONFLICTED: Exit = Exit::NotAcquired(CONFLICT);
 
 fn failed(exit: Exit, event: BreakEvent) -> Failure {
     Failure::new(exit, Event::Break(event))
 }
 
-/// Reports this, and ends with success.
+/// Reports this event, and returns success.
 fn said(session: &Session<'_>, event: BreakEvent) -> Exit {
     session.report.tell(&Event::Break(event));
     Exit::Success
 }
 
-/// The failure where somebody else holds the lock.
+/// Returns the failure for a lock that another owner holds.
 fn another(settings: &BreakSettings, seen: &Seen, other: &Party) -> Failure {
     let (key, holder, now) = (settings.key.clone(), other.who.clone(), seen.now);
     failed(Exit::Lost, BreakEvent::Another { key, holder, owner: other.id(), now })
@@ -125,7 +125,7 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
             let can_be_taken = settings.look.connection.target.breaks() == Breaks::Taking;
             return Err(failed(CONFLICTED, BreakEvent::StillHeld { key, within, can_be_taken }));
         }
-        // What was put there may be lost, as when a replica takes over.
+        // The request may be lost, as when a replica takes over.
         let is_lost = |seen: &Seen| seen.holders.iter().any(|party| party.id() == id && party.asked.is_none());
         if seen.as_ref().is_some_and(is_lost) {
             let _ = put(session, settings, party, &ask).await;
@@ -134,7 +134,7 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
     }
 }
 
-/// The request to `party`, or with `--now` the record of who took the lock away.
+/// Returns the request to `party`, or with `--now` the record of who took the lock away.
 fn ask_of(settings: &BreakSettings, party: &Party) -> Ask {
     let by = format!("{}@{}", here::user_name(nix::unistd::geteuid().as_raw()), here::host());
     let ask = Ask::new(&party.id(), &by, settings.reason.as_deref(), wall_millis());
@@ -153,7 +153,7 @@ async fn put(session: &mut Session<'_>, settings: &BreakSettings, party: &Party,
     session.look(async |survey| survey.ask_to_stop(&settings.key, party, ask).await).await
 }
 
-/// Who holds the lock now, or only keeps it taken.
+/// Returns the current holder, or one that only keeps the lock taken.
 fn next(seen: &Seen) -> Option<Holder> {
     seen.holders.first().map(|party| party.who.clone())
 }

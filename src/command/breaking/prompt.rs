@@ -11,12 +11,12 @@ use crate::key::Key;
 use crate::printable::shown;
 use crate::report::{self, picture};
 
-/// Whether the user can be asked.
+/// Returns `true` if the user can be asked.
 pub(super) fn is_possible() -> bool {
     io::stdin().is_terminal() && report::is_shown()
 }
 
-/// Shows the lock and asks whether `party` is to be asked to stop, or with `now` whether the lock is to be taken away from it.
+/// Shows the lock and asks whether to ask `party` to stop, or with `now` whether to take the lock away from it.
 pub(super) fn confirm(seen: &Seen, place: &str, key: &Key, party: &Party, now: bool) -> bool {
     report::show(&format!("{}{}", picture::status(seen, place, None), question(party, now)));
     let mut answer = String::new();

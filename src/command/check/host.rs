@@ -17,7 +17,7 @@ use crate::supervise::quota::Quota;
 use crate::supervise::reaping::become_subreaper;
 use crate::supervise::sweep::Sweep;
 
-/// What a run needs of this host besides a backend.
+/// Checks the host's requirements of a run, other than the backend.
 pub(super) fn host() -> Finding {
     let mut sweep = Sweep::new();
     let unfit = match () {
@@ -32,7 +32,7 @@ pub(super) fn host() -> Finding {
     Finding::fail("host", ErrorKind::Unavailable, text, remedy)
 }
 
-/// What it means that processes can be watched or not.
+/// Returns the finding for whether processes can be watched.
 fn watching(is_possible: bool) -> Finding {
     if is_possible {
         return Finding::ok("host", "commands can be supervised here");
@@ -41,12 +41,12 @@ fn watching(is_possible: bool) -> Finding {
     Finding::warn("host", text, "allow it in the container's seccomp profile")
 }
 
-/// The meaning of a CPU quota of this control group for leases of `ttl`; none where there is no quota.
+/// Returns the finding on this control group's CPU quota for leases of `ttl`; `None` without a quota.
 pub(super) fn quota(ttl: Duration) -> Option<Finding> {
     Quota::read().map(|quota| enough(&quota, ttl))
 }
 
-/// Says if a quota leaves a lease of `ttl` that can be renewed and whose command can be stopped in time.
+/// Judges whether a quota lets a lease of `ttl` be renewed, and its command be stopped, in time.
 fn enough(quota: &Quota, ttl: Duration) -> Finding {
     let given = format!(
         "this control group gets {} of each {} of processor",
@@ -66,7 +66,7 @@ fn enough(quota: &Quota, ttl: Duration) -> Finding {
     Finding::ok("cpu", text)
 }
 
-/// A command may well have this many busy processes.
+/// The number of busy processes that a command may well have.
 const FEW: usize = 16;
 
 #[cfg(test)]

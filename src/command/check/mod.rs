@@ -20,23 +20,23 @@ use crate::schema;
 use crate::settings::CheckSettings;
 use crate::supervise::signals::Signals;
 
-/// What is checked, and what was found by now.
+/// The settings of a check, and its findings so far.
 struct Check<'a> {
     settings: &'a CheckSettings,
     service: Box<dyn Service>,
     probes: Box<dyn Probes>,
-    /// The lock that is tried, as long as something of it may be at the service.
+    /// The lock under trial, as long as the service may still have something of it.
     trial: Option<Trial>,
     findings: Vec<Finding>,
-    /// How long each renewal took, in microseconds.
+    /// Durations of the renewals, in microseconds.
     samples: Vec<u64>,
-    /// Whether more than one server is named.
+    /// `true` if the findings name more than one server.
     has_several: bool,
     /// The failure with which a run would end.
     failure: Option<ErrorKind>,
 }
 
-/// Checks the backend, and ends with 0 if locks work there.
+/// Checks the backend; returns success if locks work there.
 pub(crate) fn check(settings: &CheckSettings) -> Exit {
     let report = &Report::new(settings.verbosity);
     let opened = Signals::block()
@@ -105,7 +105,7 @@ impl<'a> Check<'a> {
         self.note(examined)
     }
 
-    /// Takes a lock, and gives it back: what the contender is concerned about.
+    /// Takes a lock and gives it back; returns the warnings of its contenders.
     async fn try_lock(&mut self) -> Result<Vec<String>, Failure> {
         if self.settings.connection.target.is_one_lock() {
             let text = "every key there is the same lock: to try it would keep others out";
@@ -123,7 +123,7 @@ impl<'a> Check<'a> {
         Ok(concerns)
     }
 
-    /// Gives back what a lock that was tried has left at the service.
+    /// Gives back what a trial lock has left at the service.
     async fn tidy(&mut self) {
         if let Some(mut trial) = self.trial.take() {
             trial.give_back().await;
@@ -131,7 +131,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether findings are shown as they come.
+    /// Returns `true` if findings are shown as they come.
     fn is_drawn(&self) -> bool {
         !self.settings.json && !self.settings.is_silent
     }
@@ -153,7 +153,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Prints the document, counts what was found, and says how dlock ends.
+    /// Prints the document, counts the findings, and returns dlock's exit.
     fn end(&self, report: &Report) -> Result<Exit, Failure> {
         let Self { settings, findings, samples, .. } = self;
         if settings.json {

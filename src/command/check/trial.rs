@@ -20,18 +20,18 @@ use crate::report::{picture, trouble};
 use crate::schema::middle_and_worst;
 use crate::settings::CheckSettings;
 
-/// The length of lease to ask for.
+/// The lease length to ask for.
 const TTL: Duration = Duration::from_secs(5);
-/// How many renewals are timed.
+/// Number of renewals to time.
 const SAMPLES: usize = 20;
-/// How long removing what is left may take.
+/// Time limit for removing leftovers.
 const CLEAN: Duration = Duration::from_secs(2);
-/// Which part of a lease a renewal may take: of a longer one too few fit into it, and with one that is longer still a lock could
-/// not be kept.
+/// Limits for the longest renewal, as fractions of the lease: above a twentieth, too few renewals fit into the lease;
+/// above a sixth, a lock could not be kept.
 const SLOW: u32 = 20;
 const TOO_SLOW: u32 = 6;
 
-/// A lock that is tried.
+/// A lock taken on trial.
 pub(super) struct Trial {
     key: Key,
     /// The URL of the backend, without a password.
@@ -43,7 +43,7 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Two contenders for one scratch key, which have asked for nothing yet.
+    /// Makes two contenders for one scratch key, which have not asked for anything yet.
     pub(super) async fn new(
         settings: &CheckSettings,
         service: &dyn Service,
@@ -75,8 +75,8 @@ impl Trial {
         Ok(Self { key, place: connection.target.to_string(), limits, first, second, has_lease })
     }
 
-    /// Takes the lock, lets another contender ask for it, renews it and gives it back. Adds to `samples` how long each renewal
-    /// took, in microseconds.
+    /// Takes the lock, lets another contender ask for it, renews it and gives it back. Adds the duration of each
+    /// renewal to `samples`, in microseconds.
     pub(super) async fn run(&mut self, samples: &mut Vec<u64>) -> Finding {
         let silent = || self::silent();
         match within(PROBE, self.exclude()).await.unwrap_or_else(|_| Err(silent())) {
@@ -96,7 +96,7 @@ impl Trial {
         }
     }
 
-    /// The first contender gets the lock, and the second one does not.
+    /// Checks that the first contender gets the lock and the second one does not.
     async fn exclude(&mut self) -> Result<(), Finding> {
         match take(self.first.as_mut(), Wait::No, self.limits, |_, _| {}).await {
             Ok(_) => {}
@@ -122,7 +122,7 @@ impl Trial {
                 Ok(Ok(Renewal::NotMine(why))) => return Err(lost(&why)),
                 Ok(Err(error)) => return Err(Finding::failed("lock", &error)),
                 Ok(Ok(_)) if !self.has_lease => break,
-                // Where others have come, it is slow, and not silent.
+                // If some renewals were answered, the service is slow, not silent.
                 Err(_) if samples.is_empty() => return Err(silent()),
                 Ok(Ok(Renewal::Extended(_) | Renewal::Asked(..))) | Err(_) => {}
             }
@@ -137,10 +137,10 @@ impl Trial {
         Finding::said("lock", Verdict::Fail(kind), &trouble(&self.place, what))
     }
 
-    /// What could make locks unsafe, as the contenders have noticed.
+    /// Returns the contenders' warnings: what could make locks unsafe.
     pub(super) fn concerns(&mut self) -> Vec<String> {
         let mut concerns = self.first.concerns();
-        // Both have seen the same.
+        // Both may have noticed the same.
         concerns.extend(self.second.concerns());
         concerns.sort_unstable();
         concerns.dedup();
@@ -155,25 +155,25 @@ impl Trial {
         }
     }
 
-    /// Removes what a lock leaves behind, once it was given back.
+    /// Removes what a lock leaves behind after it was given back.
     pub(super) async fn clean(&self, probes: &mut dyn Probes) {
         let _ = within(CLEAN, probes.clean(&self.key)).await;
     }
 }
 
-/// The finding where no answer came.
+/// Returns the finding for a missing answer.
 fn silent() -> Finding {
     let text = format!("no answer within {}s", PROBE.as_secs());
     Finding::fail("lock", ErrorKind::Unavailable, text, "is it stopped or out of reach?")
 }
 
-/// The finding where the lock was not kept.
+/// Returns the finding for a lock that was not kept.
 fn lost(why: &str) -> Finding {
     let text = format!("it was taken and could not be kept: {why}");
     Finding::fail("lock", ErrorKind::Unavailable, text, "does something else delete or overwrite keys there?")
 }
 
-/// What it means for leases of this length that renewals took so long, in microseconds; none where none was made.
+/// Judges these renewal times, in microseconds, for leases of this length; `None` without samples.
 pub(super) fn latency(samples: &[u64], ttl: Duration) -> Option<Finding> {
     let (median, worst) = middle_and_worst(samples)?;
     let text = picture::latency(samples, median, worst);

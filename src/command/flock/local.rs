@@ -33,41 +33,41 @@ const DATA: u8 = 65;
 const NO_INPUT: u8 = 66;
 /// The exit code for a command that cannot be executed (`EX_UNAVAILABLE`).
 const UNAVAILABLE: u8 = 69;
-/// The exit code where the system lacks something (`EX_OSERR`).
+/// The exit code for a failure of the system (`EX_OSERR`).
 const SYSTEM: u8 = 71;
-/// The exit code for a file that cannot be made (`EX_CANTCREAT`).
+/// The exit code for a file that cannot be created (`EX_CANTCREAT`).
 const CANNOT_CREATE: u8 = 73;
-/// How often the alarm is repeated, in case that it rings just before the wait begins.
+/// Interval at which the alarm repeats, in case it goes off just before the wait begins.
 const REPEAT: Duration = Duration::from_millis(10);
 
-/// Why flock ends early.
+/// The early end of flock.
 pub(super) struct Stop {
     code: u8,
-    /// What it says, if anything.
+    /// The message, if any.
     text: Option<String>,
 }
 
 impl Stop {
-    /// An end with this exit code, and with a line.
+    /// Makes an end with this exit code and a message.
     pub(super) fn new(code: u8, text: String) -> Self {
         Self { code, text: Some(text) }
     }
 
-    /// An end with a line that has the system's reason.
+    /// Makes an end with a message that gives the system's reason.
     pub(super) fn of(code: u8, what: &str, error: &io::Error) -> Self {
         let reason = error.to_string();
-        // As strerror(3) has it.
+        // As in strerror(3).
         let reason = reason.split(" (os error").next().unwrap_or_default();
         Self::new(code, format!("{what}: {reason}"))
     }
 
-    /// The end for a timeout that no timer can be set to.
+    /// Returns the end for a timeout that no timer can be set to.
     pub(super) fn no_timer() -> Self {
         Self::of(SYSTEM, "cannot set up timer", &Errno::EINVAL.into())
     }
 }
 
-/// Says why flock ends early, and ends with its code.
+/// Reports the early end, and returns its exit code.
 pub(super) fn stopped(stop: &Stop) -> Exit {
     if let Some(text) = &stop.text {
         report::show(&format!("flock: {text}\n"));
@@ -110,7 +110,7 @@ fn lock_path(options: &FlockOptions, file: &OsStr, argv: &[OsString]) -> Result<
     let waited = locked.map_err(|errno| refused(options, &file.to_string_lossy(), errno))?;
     drop(wait);
     if options.close {
-        // Not held open by the command, but by this process.
+        // This process keeps it open, the command does not inherit it.
         let _ = fcntl(&opened, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
     }
     run(options, argv, &took(waited))
@@ -120,7 +120,7 @@ fn lock_path(options: &FlockOptions, file: &OsStr, argv: &[OsString]) -> Result<
 fn run(options: &FlockOptions, argv: &[OsString], took: &str) -> Result<Exit, Stop> {
     let [program, arguments @ ..] = argv else { return Ok(Exit::Success) };
     let said = format!("{took}flock: executing {}\n", program.to_string_lossy());
-    // Output that is no terminal gets these lines behind those of the command, as from every program that buffers them.
+    // If the output is no terminal, these lines follow those of the command, as with any program that buffers them.
     let is_terminal = output::terminal().is_some();
     if is_terminal {
         say(options, &said);
@@ -151,12 +151,12 @@ fn took(waited: Duration) -> String {
 /// With `--verbose`, writes lines to standard output.
 fn say(options: &FlockOptions, lines: &str) {
     if options.verbose {
-        // The lock is what counts.
+        // Only the lock matters: an error here is ignored.
         let _ = output::print(lines.as_bytes());
     }
 }
 
-/// Opens a file, and makes it if it is missing; or a directory. The command inherits it.
+/// Opens a file, creating it if it is missing, or a directory. The command inherits the descriptor.
 fn opened(file: &OsStr, access: OFlag) -> Result<OwnedFd, Stop> {
     let permissions = Mode::from_bits_truncate(0o666);
     let flags = access | OFlag::O_NOCTTY;
@@ -174,7 +174,7 @@ fn opened(file: &OsStr, access: OFlag) -> Result<OwnedFd, Stop> {
     })
 }
 
-/// Why `name` was not locked.
+/// Returns the end for the failure to lock `name`.
 fn refused(options: &FlockOptions, name: &str, errno: Errno) -> Stop {
     let conflict = |text: &str| Stop {
         code: options.conflict.unwrap_or(FLOCK_CONFLICT),
@@ -191,7 +191,7 @@ fn refused(options: &FlockOptions, name: &str, errno: Errno) -> Stop {
 /// A wait for a lock.
 struct Wait {
     operation: libc::c_int,
-    /// What interrupts it, and from when on.
+    /// The timer that interrupts the wait, and the instant from which it does.
     alarm: Option<(Timer, Instant)>,
 }
 
@@ -213,7 +213,7 @@ impl Wait {
         Ok(Self { operation: operation | nonblock, alarm })
     }
 
-    /// Locks a descriptor; returns how long that took, or with `ETIME` that it took too long.
+    /// Locks a descriptor; returns the time that took, or `ETIME` if it took too long.
     fn until_locked(&self, descriptor: RawFd) -> Result<Duration, Errno> {
         let began = Instant::now();
         loop {
@@ -230,7 +230,7 @@ impl Wait {
     }
 }
 
-/// Has SIGALRM interrupt system calls after this time, and from then on again and again; until when they are not.
+/// Makes SIGALRM interrupt system calls after this time and then repeatedly, until the returned timer is dropped.
 fn alarm(length: Duration) -> Result<(Timer, Instant), Errno> {
     extern "C" fn ring(_: libc::c_int) {}
     // Without SA_RESTART.

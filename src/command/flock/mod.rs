@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::settings::flock::run_of_flock;
 
-/// Does what the words of a command line of flock ask for.
+/// Does what a flock command line asks for.
 pub(crate) fn flock(words: Vec<OsString>) -> Result<Exit, Failure> {
     let (options, object) = match read(words, std::env::var_os("SHELL")) {
         Ok(Request::Help) => return help(Some("flock"), None),

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use crate::backend::registry::beginnings;
 
-/// Durations that are offered, by the options that take one.
+/// Suggested durations, by option.
 const DURATIONS: &[(&str, &[&str])] = &[
     ("wait", &["10s", "1m", "10m", "1h"]),
     ("ttl", &["10s", "30s", "1m", "5m"]),
@@ -66,7 +66,7 @@ pub(super) fn script(cli: clap::Command, shell: Shell, text: &mut Vec<u8>) {
     text.extend_from_slice(script.as_bytes());
 }
 
-/// For fish: the words that are allowed where no option stands, which the generator leaves out.
+/// Returns the positional values for fish, which the generator leaves out.
 fn words(cli: &clap::Command) -> String {
     let mut text = String::new();
     for command in cli.get_subcommands() {
@@ -85,11 +85,11 @@ fn words(cli: &clap::Command) -> String {
 /// The subcommands that use a lock service.
 const CONNECTED: [&str; 6] = ["run", "status", "list", "held", "latch", "barrier"];
 
-/// The definitions with values to offer where any text of a form is allowed. For completion only: they are no parser.
+/// Adds suggested values to options that accept any text of a form. For completion only, not for parsing.
 fn with_forms(cli: clap::Command) -> clap::Command {
     let names: Vec<&'static str> =
         cli.get_subcommands().map(|command| &*command.get_name().to_owned().leak()).collect();
-    // Without the word for an action, which nobody needs.
+    // Without the argument for an action, which nobody needs.
     let name = clap::Arg::new("name").help("The subcommand").value_parser(PossibleValuesParser::new(names));
     let cli = cli.mut_subcommand("help", |help| {
         let about = help.get_about().cloned().unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::exit::{Exit, Failure, meanings};
 use crate::report::event::Event;
 use crate::variables;
 
-/// What the command finds in its environment.
+/// Variables that the command finds in its environment.
 const GIVEN: &[(&str, &str)] = &[
     (variables::KEY, "the lock's name; with several locks, that of the first --key"),
     (
@@ -48,7 +48,7 @@ const GIVEN: &[(&str, &str)] = &[
         variables::LEASE_TTL,
         "the granted lease in seconds, with several locks the shortest; 0 for file:, which has no lease",
     ),
-    // What it may be is for the backends to say.
+    // The backends define its values.
     (variables::BACKEND_KIND, ""),
     (
         variables::HELD,
@@ -79,7 +79,7 @@ const OTHERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The files of latches and barriers.
+/// Files of latches and barriers.
 const MEETING_FILES: &[(&str, &str)] = &[
     (
         "KEY.latch",
@@ -88,13 +88,13 @@ const MEETING_FILES: &[(&str, &str)] = &[
     ("KEY.meet", "on file:, in the same directory: the parties at a barrier; the last one to leave removes it"),
 ];
 
-/// What is known to be wrong with latches and barriers.
+/// Known bugs of latches and barriers.
 const MEETING_BUGS: &[&str] = &[
     "On file: and zk:, the names of a latch stay until dlock latch forget removes them, although they do not count after --keep.",
     "A single Redis server that fails over or restarts empty forgets its latches and breaks its barriers.",
 ];
 
-/// Files that dlock makes, and those that it reads.
+/// Files that dlock creates or reads.
 const FILES: &[(&str, &str)] = &[
     ("~/.config/dlock/config.toml, /etc/dlock/config.toml", "values for options, see dlock-config(5)"),
     (
@@ -106,7 +106,7 @@ const FILES: &[(&str, &str)] = &[
     ("/var/lib/dlock", "for root: a lower bound of the counters of file:, in case the clock is behind after a restart"),
 ];
 
-/// What cannot be seen, and how that is told.
+/// Limits of what dlock can see, and how it reports them.
 const UNSEEN: &[&str] = &[
     "In a PID namespace (a container), the kernel shows neither the locks of processes outside, nor a lock whose process has \
      ended while another one has the file open. A lock file there without a visible holder may be held: dlock status exits with \
@@ -116,7 +116,7 @@ const UNSEEN: &[&str] = &[
     "The waiters of redlock are in no queue, so they are not shown.",
 ];
 
-/// How to find out who holds a lock, without dlock.
+/// Ways to find out who holds a lock without dlock.
 const LOOK: &[(&str, &str)] = &[
     ("file", "fuser -v /run/dlock/KEY.lock"),
     (
@@ -134,7 +134,7 @@ const LOOK: &[(&str, &str)] = &[
     ("mysql", "as postgres"),
 ];
 
-/// What is known to be wrong.
+/// Known bugs.
 const BUGS: &[&str] = &[
     "dlock keeps commands from overlapping. It does not keep a job from running once on each of several hosts whose clocks differ \
      by more than the job takes: use --once-per or --min-hold.",
@@ -155,7 +155,7 @@ const BUGS: &[&str] = &[
     "A password in a URL can be seen in the list of processes while dlock starts: use --password-file or DLOCK_PASSWORD.",
 ];
 
-/// What is different with a backend for a command line of flock.
+/// Differences of dlock as flock with a backend.
 const FLOCK: &[&str] = &[
     "Variables and config files apply as to dlock run: DLOCK_TTL, DLOCK_NAMESPACE and DLOCK_MIN_HOLD, for example, set what flock \
      has no option for. Like flock, dlock prints nothing while it waits or when the lock is held, unless --verbose or DLOCK_VERBOSE \
@@ -172,17 +172,17 @@ const FLOCK: &[&str] = &[
      A path that flock-paths names is refused (78) if no backend is configured.",
 ];
 
-/// What is known to be wrong with dlock as flock.
+/// Known bugs of dlock as flock.
 const FLOCK_BUGS: &[&str] = &[
     "Messages are in English, and SECONDS has a decimal point, in every locale.",
     "A user's crontab looks for commands only in /usr/bin and /bin unless it sets PATH, and a line may name /usr/bin/flock itself.",
     "If the clocks of two hosts differ by more than the job takes, both run it, one after the other, even with -n: set DLOCK_MIN_HOLD.",
 ];
 
-/// Where the pages of the other subcommands send their readers.
+/// The pointer to dlock(1) on the pages of the other subcommands.
 const ELSEWHERE: &[&str] = &["See WHAT DLOCK DOES NOT PROMISE and BUGS in dlock(1)."];
 
-/// What dlock does not promise.
+/// Limits of dlock's promises.
 const LIMITS: &[&str] = &[
     "A lock with a lease is as good as the clock that measures it and the server that keeps it. Single Redis loses \
      locks when it fails over or restarts empty, PostgreSQL and MySQL when they fail over; Redlock needs clocks that run at \
@@ -218,7 +218,7 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
     write(command, examples, text).map_err(|error| Failure::new(Exit::Internal, Event::Settings(error.to_string())))
 }
 
-/// What the parser's definition of `command` gives for its page.
+/// Returns the page that the parser's definition of `command` gives.
 fn described(mut command: clap::Command, title: &str) -> Man {
     // As in the help: a synopsis that lists every option has no room for their values.
     let usage = command.render_usage().to_string();
@@ -283,7 +283,7 @@ fn write(command: clap::Command, examples: &[(&str, &str)], text: &mut Vec<u8>) 
     Ok(())
 }
 
-/// The pages that the one of this title names at its end.
+/// Returns the pages listed under SEE ALSO on the page of this title.
 fn also(title: &str) -> &'static [&'static str] {
     match title {
         "dlock" => &[
@@ -318,7 +318,7 @@ fn also(title: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a page on latches or barriers has besides its options.
+/// Writes what a page on latches or barriers has besides its options.
 fn about_meetings(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
     list(page, "EXIT STATUS", meanings::MEETINGS.iter().copied());
     backends(page, if title == "dlock-barrier" { &["redlock"] } else { &[] });
@@ -329,7 +329,7 @@ fn about_meetings(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
     paragraphs(page, "BUGS", MEETING_BUGS);
 }
 
-/// What a page has besides its options that shares no section with others.
+/// Writes the sections, other than options, of a page that shares none with other pages.
 fn about_itself(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
     let is_flock = title == "dlock-flock";
     let codes = match title {
@@ -351,7 +351,7 @@ fn about_itself(page: &mut Roff, title: &str, examples: &[(&str, &str)]) {
     }
 }
 
-/// What a page on locks has besides its options.
+/// Writes what a page on locks has besides its options.
 fn about_locks(page: &mut Roff) {
     backends(page, &[]);
     page.control("PP", []);
@@ -361,7 +361,7 @@ fn about_locks(page: &mut Roff) {
     list(page, "FILES", FILES.iter().copied());
 }
 
-/// The backends, without some, and all forms of their URLs.
+/// Writes the backends, except some, with all forms of their URLs.
 fn backends(page: &mut Roff, without: &[&str]) {
     let backends: Vec<(&str, String)> = table().filter(|(name, _)| !without.contains(name)).collect();
     page.control("SH", ["BACKENDS"]);
@@ -371,7 +371,7 @@ fn backends(page: &mut Roff, without: &[&str]) {
     page.control("ad", []);
 }
 
-/// The variables that dlock reads, and those that the command finds.
+/// Writes the variables that dlock reads, and those that the command finds.
 fn environment(page: &mut Roff) {
     options(page);
     page.control("PP", []);
@@ -381,7 +381,7 @@ fn environment(page: &mut Roff) {
     entries(page, GIVEN.iter().map(|&(name, meaning)| (name, meaning_of(name, meaning))));
 }
 
-/// The variables that dlock reads for options.
+/// Writes the variables that dlock reads for options.
 fn options(page: &mut Roff) {
     page.control("SH", ["ENVIRONMENT"]);
     page.text([roman(
@@ -393,7 +393,7 @@ fn options(page: &mut Roff) {
     entries(page, OTHERS.iter().copied());
 }
 
-/// Begins what a page is about with a small letter, as all pages do.
+/// Makes the description in NAME begin with a small letter, as all pages do.
 fn lower_name(text: &mut [u8]) {
     const DASH: &[u8] = b" \\- ";
     let at = text.windows(DASH.len()).rposition(|part| part == DASH).map(|at| at + DASH.len());
@@ -402,7 +402,7 @@ fn lower_name(text: &mut [u8]) {
     }
 }
 
-/// An empty line between two breaks is meant as a space; manual checkers want it said so.
+/// Replaces an empty line between two breaks, which is meant as a space, by `.sp`, as manual checkers demand.
 fn mend_spaces(text: &mut Vec<u8>, from: usize) {
     let page = String::from_utf8_lossy(&text[from..]).replace("\n.br\n\n.br\n", "\n.sp\n");
     text.truncate(from);

@@ -17,8 +17,8 @@ use crate::output;
 use crate::report::event::Event;
 use crate::variables::BACKEND;
 
-/// Prints what was asked for on standard output. `is_flag` says whether the URL of a backend, if there is one, comes from a flag:
-/// a variable may be set for all that a user does, and counts only where it means such a backend.
+/// Prints the requested text on standard output. `is_flag` is `true` if the URL of the backend comes from a flag: a
+/// variable may be set for everything that a user runs, and counts only if it names such a backend.
 pub(crate) fn generate(args: &GenerateArgs, is_flag: bool) -> Result<Exit, Failure> {
     let mut text = Vec::new();
     match (args.what, args.page.as_deref()) {
@@ -40,7 +40,7 @@ pub(crate) fn generate(args: &GenerateArgs, is_flag: bool) -> Result<Exit, Failu
     Ok(Exit::Success)
 }
 
-/// What an administrator may have to run at this URL of the backend called `name`; none where a variable names another backend.
+/// Returns the administrator's setup for this URL of backend `name`; `None` if a variable names another backend.
 fn setup_at(url: &OsStr, name: &str, is_flag: bool) -> Result<Option<String>, Failure> {
     let usage = |what: &str| {
         let origin = if is_flag { "--backend" } else { BACKEND };

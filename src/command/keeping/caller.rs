@@ -14,22 +14,22 @@ use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Lack, Step};
 use crate::supervise::signals::{Meaning, Signals, ends_waiting, meaning, suspend_self};
 
-/// Who goes on after the fork.
+/// The side of the fork on which execution goes on.
 pub(super) enum Side {
-    /// The caller.
+    /// The caller's side.
     Caller(Caller),
     /// The keeper, with its end of the line.
     Keeper(Line),
 }
 
-/// The caller.
+/// The caller: the process that the user has started.
 pub(super) struct Caller {
     keeper: Pid,
     signals: Signals,
     line: Line,
 }
 
-/// Forks the keeper: from the main thread, with nothing open and no other thread.
+/// Forks the keeper. Must run in the main thread, with nothing open and no other thread.
 pub(super) fn fork_keeper() -> Result<Side, Failure> {
     let lacking = |step, reason| Failure::new(Exit::Unavailable, Event::Lacking { step, reason });
     let signals = Signals::block().map_err(|error| lacking(Step::Signals, Lack::System(error.to_string())))?;
@@ -40,19 +40,19 @@ pub(super) fn fork_keeper() -> Result<Side, Failure> {
     // SAFETY: the process has one thread, so the child may do everything that this one may.
     match unsafe { fork() }.map_err(no_process)? {
         ForkResult::Parent { child } => Ok(Side::Caller(Caller { keeper: child, signals, line: caller })),
-        // The signals of the caller are its own: the keeper opens another descriptor for those that it gets.
+        // The caller's signal descriptor is its own: the keeper opens another one for its signals.
         ForkResult::Child => Ok(Side::Keeper(keeper)),
     }
 }
 
 impl Caller {
-    /// Waits for the keeper, and returns how it goes.
+    /// Waits for the keeper; returns the outcome that it reports.
     pub(super) fn outcome(self, key: &Key) -> Result<Exit, Failure> {
         loop {
             one_is_readable(&self.signals, &self.line);
             while let Some(info) = self.signals.take() {
                 if let Some(signal) = ends_waiting(&info) {
-                    // It takes back what it has asked for, and then says how dlock ends. It may have got the signal too.
+                    // It takes back what it has asked for, and then sends dlock's exit. It may have got the signal too.
                     let _ = kill(self.keeper, signal);
                 } else if meaning(&info) == Meaning::Suspend {
                     suspend_self();

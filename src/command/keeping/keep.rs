@@ -28,15 +28,15 @@ use crate::supervise::signals::SignalStream;
 use crate::supervise::stop::{Ladder, Step};
 use crate::supervise::watched::Watched;
 
-/// How often SIGKILL is sent to a process that has not ended of it.
+/// Interval at which SIGKILL is sent again to a process that has not ended.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Why the lock is not kept any more.
+/// The reason why the lock is no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     /// The process has ended, and no run is left.
     Ended,
-    /// `dlock release` has asked for it.
+    /// `dlock release` has asked for the lock.
     LetGo,
 }
 
@@ -50,9 +50,9 @@ pub(super) struct Keep<'a> {
     program: String,
     kill_after: Duration,
     ladder: Ladder,
-    /// What was reported: that it is lost, or that it is to be given back.
+    /// The loss that was reported, or the request to give the lock back.
     told: Option<Loss>,
-    /// Whether SIGTERM was sent before its reason was known, and is not in the journal yet.
+    /// `true` if SIGTERM was sent before its reason was known, and is not in the journal yet.
     is_due: bool,
     killed: bool,
     troubled: bool,
@@ -85,8 +85,8 @@ impl<'a> Keep<'a> {
         }
     }
 
-    /// Keeps the lock that was granted until the process and the runs under the handle have ended or the lock is let go, and gives
-    /// it back.
+    /// Keeps the granted lock until the process and the runs under the handle have ended or the lock is let go, and
+    /// then gives it back, unless the release that asked for it does so.
     pub(super) async fn until_over(
         mut self,
         contender: &mut dyn Contender,
@@ -132,8 +132,8 @@ impl<'a> Keep<'a> {
             tokio::select! {
                 biased;
                 _ = self.process.readable(), if is_there => {}
-                // Those that end programs are sent to everything there is, as when a service is stopped: the process may still
-                // be busy then.
+                // Signals that end programs may be sent to every process, as when a service is stopped: the watched
+                // process may still be busy then.
                 _ = signals.next() => {}
                 Some(news) = news.recv() => self.hear(news),
                 () = &mut keeping, if is_kept => is_kept = false,
@@ -143,7 +143,7 @@ impl<'a> Keep<'a> {
                 },
             }
         }
-        // The deadline can pass before the renewals have said why.
+        // The deadline can pass before the renewals have given the reason.
         while let Ok(news) = news.try_recv() {
             self.hear(news);
         }
@@ -153,7 +153,7 @@ impl<'a> Keep<'a> {
         Over::Ended
     }
 
-    /// Stops the process where that is due at `now`; returns when something is due next.
+    /// Stops the process if that is due at `now`; returns the instant of the next step.
     fn act(&mut self, now: Instant) -> Option<Instant> {
         match self.ladder.step(now) {
             Step::Wait(next) => next,
@@ -171,7 +171,7 @@ impl<'a> Keep<'a> {
                 Some(now)
             }
             Step::Kill => {
-                // One that has ended meanwhile needs no signal.
+                // A process that has ended meanwhile needs no signal.
                 let _ = self.process.get_ref().signal(libc::SIGKILL);
                 self.catch_up();
                 if !std::mem::replace(&mut self.killed, true) {
@@ -187,7 +187,7 @@ impl<'a> Keep<'a> {
         self.report.record(|| Some(Entry::Stopping { signal, cause }));
     }
 
-    /// Records what was begun before its reason was known.
+    /// Records the SIGTERM that was sent before its reason was known.
     fn catch_up(&mut self) {
         if std::mem::take(&mut self.is_due) {
             self.record("TERM");
@@ -223,7 +223,7 @@ impl<'a> Keep<'a> {
         }
     }
 
-    /// The lock is lost, or is to be given back: stops the process and the runs.
+    /// Handles a loss, or a request to give the lock back: stops the process and the runs.
     fn lose(&mut self, how: Loss) {
         if self.told.is_some() {
             return;

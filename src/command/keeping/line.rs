@@ -13,17 +13,17 @@ use crate::readable::readable;
 
 /// The longest packet: a handle as a document.
 const LONGEST: usize = 16 * 1024;
-/// The line gets a number from here on, so that an option that names a descriptor which is not open finds none.
+/// The lowest number for the keeper's descriptor, so that an option that names an unopened descriptor misses it.
 const FIRST: i32 = 512;
 
-/// What one end says.
+/// A message from one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// The keeper: this is to be printed.
+    /// From the keeper: text to print.
     Print(String),
-    /// The caller: it was printed.
+    /// From the caller: the text was printed.
     Printed,
-    /// The keeper: dlock ends like this.
+    /// From the keeper: dlock's exit.
     End(Exit),
 }
 
@@ -44,7 +44,7 @@ impl Word {
             b"d" => Self::Printed,
             b"e" => Self::End(Exit::Success),
             [b's', signal] => Self::End(Exit::Signal(i32::from(*signal))),
-            // The keeper has said why; its number is what counts.
+            // The keeper has reported the reason; only the code counts.
             [b'c', code] => Self::End(Exit::NotAcquired(*code)),
             _ => return None,
         })
@@ -55,13 +55,13 @@ impl Word {
 #[derive(Debug)]
 pub(super) struct Line(OwnedFd);
 
-/// The caller's and the keeper's end of a new line.
+/// Makes a new line; returns the caller's and the keeper's end.
 pub(super) fn ends() -> nix::Result<(Line, Line)> {
     let (caller, keeper) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     Ok((Line(caller), Line(out_of_the_way(keeper))))
 }
 
-/// The descriptor with a higher number, if there is one.
+/// Moves the descriptor to a higher number, if there is one.
 fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
     // SAFETY: a new descriptor for the same socket, which nobody else owns.
     match unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST) } {
@@ -72,17 +72,17 @@ fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
 }
 
 impl Line {
-    /// The descriptor's number.
+    /// Returns the descriptor's number.
     pub(super) fn as_raw(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Says something; whether the other end is there.
+    /// Sends a message; returns `true` if the other end is there.
     pub(super) fn say(&self, word: &Word) -> bool {
         send(self.as_raw(), &word.packet(), MsgFlags::MSG_NOSIGNAL).is_ok()
     }
 
-    /// What the other end says next; none when it has ended. Blocks the thread.
+    /// Receives the next message; `None` if the other end has ended. Blocks the thread.
     pub(super) fn hear(&self) -> Option<Word> {
         let mut packet = vec![0; LONGEST];
         loop {
@@ -94,21 +94,21 @@ impl Line {
         }
     }
 
-    /// Whether the other end has said something, or has ended.
+    /// Returns `true` if the other end has sent something, or has ended.
     pub(super) fn has_said(&self) -> bool {
         poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1)
     }
 
-    /// Whether the caller says that it has printed what it was given. Blocks the thread while it prints.
+    /// Returns `true` if the caller confirms that it has printed the text. Blocks the thread meanwhile.
     pub(super) fn hears_printed(&self) -> bool {
         self.hear() == Some(Word::Printed)
     }
 
-    /// Waits until the other end has ended, while it says nothing.
+    /// Waits until the other end has ended, while it sends nothing.
     pub(super) async fn ended(&self) {
         match self.0.try_clone().and_then(readable) {
             Ok(line) => drop(line.readable().await),
-            // It is seen when the handle is handed over.
+            // The end is noticed later, when the handle is handed over.
             Err(_) => std::future::pending().await,
         }
     }
@@ -120,10 +120,10 @@ impl AsFd for Line {
     }
 }
 
-/// Waits until one of both can be read. Blocks the thread.
+/// Waits until either can be read. Blocks the thread.
 pub(super) fn one_is_readable(one: &impl AsFd, other: &impl AsFd) {
     let mut both = [PollFd::new(one.as_fd(), PollFlags::POLLIN), PollFd::new(other.as_fd(), PollFlags::POLLIN)];
-    // An error is one of reading too.
+    // An error of poll(2) shows when reading, too.
     let _ = poll(&mut both, PollTimeout::NONE);
 }
 

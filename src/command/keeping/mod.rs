@@ -35,10 +35,10 @@ use crate::supervise::signals::SignalStream;
 use crate::supervise::surroundings::{let_go_of_the_rest, rename_process};
 use crate::supervise::watched::{Unwatchable, Watched};
 
-/// How a keeper that has the lock is called in process lists: `pkill dlock` spares it.
+/// The name of a keeper with a lock in process lists: `pkill dlock` spares it.
 const NAME: &std::ffi::CStr = c"lock-keeper";
 
-/// Has a keeper take the lock, and prints its handle; returns how dlock ends.
+/// Makes a keeper take the lock, and prints its handle; returns dlock's exit.
 pub(super) fn acquire(settings: &AcquireSettings, keeping: &Keeping) -> Exit {
     let report = Report::new(settings.verbosity);
     match fork_keeper() {
@@ -51,7 +51,7 @@ pub(super) fn acquire(settings: &AcquireSettings, keeping: &Keeping) -> Exit {
     }
 }
 
-/// The life of the keeper.
+/// Runs the keeper to its end.
 #[allow(clippy::exit)]
 fn be_keeper(settings: &AcquireSettings, keeping: &Keeping, mut report: Report, line: &Line) -> ! {
     let started = start(settings, keeping, &mut report, line);
@@ -60,12 +60,12 @@ fn be_keeper(settings: &AcquireSettings, keeping: &Keeping, mut report: Report, 
         Err(failure) => refuse(&report, &failure),
     };
     report.close_journal(exit.code());
-    // The caller may be gone, and is once it has the handle.
+    // The caller may be gone; it is, once it has the handle.
     line.say(&Word::End(exit));
     std::process::exit(i32::from(exit.code()))
 }
 
-/// Prepares everything, and lets go of the descriptors that were inherited: whoever waits for their end waits for the caller only.
+/// Prepares everything, and closes inherited descriptors: a process that waits for their end waits for the caller only.
 fn start(
     settings: &AcquireSettings,
     keeping: &Keeping,
@@ -84,7 +84,7 @@ fn start(
     Ok((prepared, process))
 }
 
-/// This process, as a handle names it.
+/// Returns this process, as a handle names it.
 fn this() -> Keeper {
     let pid = nix::unistd::getpid().as_raw();
     Keeper {
@@ -117,7 +117,7 @@ fn perform(
     let Prepared { signals, contender, mut handle, traces } = prepared;
     play(report, signals, |mut signals| async move {
         let process = process.connect().map_err(|error| unwatchable(keeping.pid, refused(&error)))?;
-        // Before the handle is known to anybody.
+        // Before anybody knows the handle.
         let runs = Runs::listen(handle.owner.as_str(), keeping.pid).map_err(|error| {
             let reason = Lack::System(error.to_string());
             Failure::new(Exit::Unavailable, Event::Lacking { step: Step::Keeper, reason })
@@ -151,16 +151,16 @@ fn refused(error: &std::io::Error) -> Unwatchable {
     Unwatchable::Refused(error.raw_os_error().unwrap_or_default())
 }
 
-/// Why the lock is not wanted any more.
+/// The reason why the lock is no longer wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GivenUp {
     /// The keeper got this signal.
     Signal(i32),
-    /// The process has ended for which the lock was wanted.
+    /// The process for which the lock was wanted has ended.
     Ended,
     /// The caller has ended.
     Alone,
-    /// It took the caller too long to print the handle.
+    /// The caller took too long to print the handle.
     Unread,
 }
 
@@ -173,13 +173,13 @@ impl GivenUp {
                 Err(Failure::new(Exit::Unavailable, Event::OutputFailed(reason)))
             }
             Self::Ended => Err(unwatchable(pid, Unwatchable::Missing)),
-            // Nobody is left who could be told.
+            // Nobody is left to be told.
             Self::Alone => Err(Failure::quiet(Exit::Internal, Event::Handle(HandleEvent::NotKept(key.clone())))),
         }
     }
 }
 
-/// Waits until the lock is not wanted any more.
+/// Waits until the lock is no longer wanted; returns the reason.
 async fn given_up(signals: &mut SignalStream, process: &AsyncFd<Watched>, line: &Line) -> GivenUp {
     tokio::select! {
         biased;
@@ -197,14 +197,14 @@ fn hand_over(line: &Line, text: &str, process: &AsyncFd<Watched>, grant: &Grant)
     if process.get_ref().has_ended() {
         return Err(GivenUp::Ended);
     }
-    // Nothing has renewed it meanwhile.
+    // Nothing has renewed the lease meanwhile.
     let is_late = |lease| matches!(lease, Lease::Until { sent, ttl, .. } if Instant::now() >= sent + ttl / 2);
     if is_late(grant.lease) { Err(GivenUp::Unread) } else { Ok(()) }
 }
 
-/// Leaves the caller's session, and everything that somebody could wait for to end.
+/// Leaves the caller's session, and gives up everything whose end somebody could wait for.
 fn detach() {
-    // Fails only for the leader of a process group, which a process that was forked is not.
+    // Fails only for the leader of a process group, which a forked process is not.
     let _ = setsid();
     let _ = chdir("/");
     rename_process(NAME);

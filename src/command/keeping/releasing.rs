@@ -20,22 +20,22 @@ use crate::supervise::keeper::{Answer, Request, connected};
 use crate::supervise::process::{is_below, is_ending};
 use crate::supervise::watched::{Unwatchable, Watched};
 
-/// How often what does not end is asked again.
+/// Pause before asking again.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// How long a wait is silent.
+/// Time before a wait is reported.
 const SILENT: Duration = Duration::from_millis(400);
 
-/// What came of it.
+/// The result of asking a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::command) enum Asked {
-    /// It was there, and has ended.
+    /// The keeper was there, and has ended.
     Ended,
-    /// It was not there any more.
+    /// The keeper was gone already.
     Gone,
 }
 
-/// What a keeper that was asked to let go has done.
+/// The reaction of a keeper that was asked to let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// It has answered.
@@ -44,14 +44,14 @@ enum Told {
     Ended,
     /// It has not answered.
     Silent,
-    /// Nobody listens, or not the process that the handle names.
+    /// Nobody listens, or the listener is not the process that the handle names.
     Deaf,
 }
 
-/// Asks `keeper`, which keeps the lock of `handle`, to let go, and waits until it has ended, for `limit` at most. It does not let
-/// go while a run under the handle is registered: that is waited for too.
+/// Asks `keeper`, which keeps the lock of `handle`, to let go, and waits until it has ended, for at most `limit`. The
+/// keeper does not let go while a run under the handle is registered: that is waited for too.
 ///
-/// No process is signalled: whoever has made the handle chose the number in it.
+/// No process is signalled: whoever made the handle chose the number in it.
 pub(in crate::command) fn ask(
     handle: &Handle,
     keeper: &Keeper,
@@ -67,14 +67,14 @@ pub(in crate::command) fn ask(
     let by_another = |key| failure(Exit::Denied, HandleEvent::KeptByAnother { key, pid });
     let process = match Watched::open(pid) {
         Ok(process) => process,
-        // Whose it is shows whether it is the keeper at all: another process may have its number by now.
+        // Its start shows whether it is the keeper at all: another process may have the keeper's number by now.
         Err(Unwatchable::Denied) if here::is_there(pid, keeper.start) => return Err(by_another(key)),
         Err(Unwatchable::Refused(errno)) => {
             return Err(failure(Exit::Unavailable, HandleEvent::KeeperUnseen { key, pid, errno: Some(errno) }));
         }
         Err(_) => return Ok(Asked::Gone),
     };
-    // After the process was opened: from here on its number means no other one.
+    // After the process was opened: from here on, its number cannot mean another one.
     match here::start_of(pid) {
         Some(start) if start == keeper.start => {}
         None if !process.has_ended() => {
@@ -109,7 +109,7 @@ fn told(handle: &Handle, keeper: &Keeper, process: &Watched, end: Instant) -> To
     let line = loop {
         match connected(handle.owner.as_str(), keeper.pid, keeper.start) {
             Ok(line) => break line,
-            // Its socket is closed before it has ended.
+            // The keeper's socket is closed before the keeper has ended.
             Err(_) if is_ending(keeper.pid) && ends_before(process, end) => return Told::Ended,
             Err(Errno::EAGAIN) if Instant::now() < end => std::thread::sleep(AGAIN),
             Err(Errno::EAGAIN) => return Told::Silent,
@@ -130,9 +130,9 @@ fn ends_before(process: &Watched, end: Instant) -> bool {
     process.ends_within(until(end))
 }
 
-/// How long it is until `end`.
+/// Returns the time until `end`.
 fn until(end: Instant) -> PollTimeout {
-    // To the next millisecond, so that it has passed then.
+    // Rounded up to the next millisecond, so that `end` has passed then.
     let left = end.since(Instant::now()) + Duration::from_millis(1);
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
@@ -141,7 +141,7 @@ fn until(end: Instant) -> PollTimeout {
 pub(in crate::command) struct Waiting<'a> {
     handle: &'a Handle,
     begun: Instant,
-    /// How long a run is waited for that is not being stopped.
+    /// Time limit for a run that is not being stopped.
     limit: Duration,
     report: &'a Report,
     is_told: bool,
@@ -152,8 +152,8 @@ impl<'a> Waiting<'a> {
         Self { handle, begun: Instant::now(), limit, report, is_told: false }
     }
 
-    /// Waits a moment for the run of this process. One that `is_stopping` is waited for as long as the lease lasts. Fails when it
-    /// has taken too long, and where the run waits for this process itself.
+    /// Waits a moment for the run of this process. A run that `is_stopping` is waited for as long as the lease lasts.
+    /// Fails if it has taken too long, or if the run waits for this process itself.
     pub(in crate::command) fn once_more(&mut self, pid: i32, is_stopping: bool) -> Result<(), Failure> {
         let limit = if is_stopping { self.handle.ttl } else { self.limit };
         let key = self.handle.key.clone();
@@ -168,7 +168,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Whether the process is above this one, which it may wait for.
+/// Returns `true` if `pid` is an ancestor of this process, and so may be waiting for it.
 pub(in crate::command) fn is_around(pid: i32) -> bool {
     is_below(nix::unistd::getpid().as_raw(), pid) == Some(true)
 }
@@ -215,10 +215,10 @@ mod tests {
             let event = HandleEvent::KeptElsewhere { key: handle.key.clone(), host: "web1".to_owned() };
             assert_eq!(failure.message(), Some(&Event::Handle(event)));
         }
-        // The process has the number, and began at another time. A signal would end it.
+        // The number is right, but the start is another one. A signal would end the process.
         assert!(matches!(ask(&Keeper { start: here.start + 1, ..here.clone() }), Ok(Asked::Gone)));
         assert!(matches!(ask(&Keeper { pid: i32::MAX, ..here.clone() }), Ok(Asked::Gone)));
-        // It is the process that a forged handle names.
+        // A forged handle names exactly this process.
         let failure = ask(&here).expect_err("no keeper");
         assert_eq!(failure.exit, Exit::Unavailable);
         let event = HandleEvent::KeeperDeaf { key: handle.key.clone(), pid: here.pid };

@@ -22,12 +22,12 @@ use crate::supervise::process::is_below;
 struct Client {
     line: AsyncFd<OwnedFd>,
     pid: pid_t,
-    /// Whether it belongs to the keeper's user, or to root.
+    /// `true` if it belongs to the keeper's user, or to root.
     is_ours: bool,
     is_run: bool,
 }
 
-/// The runs that are registered, and the socket at which they register.
+/// The registered runs, and the socket at which they register.
 #[derive(Debug)]
 pub(super) struct Runs {
     listener: AsyncFd<OwnedFd>,
@@ -44,27 +44,27 @@ impl Runs {
         Ok(Self { listener, clients: Vec::new(), process: Some(process), are_stopping: false })
     }
 
-    /// Whether a run is registered.
+    /// Returns `true` if a run is registered.
     pub(super) fn is_any(&self) -> bool {
         self.clients.iter().any(|client| client.is_run)
     }
 
-    /// The process has ended for which the lock is kept: its number can be another one's from now on.
+    /// Forgets the process for which the lock is kept: it has ended, so its number may be reused.
     pub(super) fn process_ended(&mut self) {
         self.process = None;
     }
 
-    /// Tells the runs to stop their commands. From now on no run is accepted, and the lock is not let go.
+    /// Tells the runs to stop their commands. From now on, no run is accepted and no release is granted.
     pub(super) fn stop(&mut self) {
         if !std::mem::replace(&mut self.are_stopping, true) {
             for run in self.clients.iter().filter(|client| client.is_run) {
-                // It stays open in the other direction, whose end says that nothing of the run is left.
+                // The other direction stays open: its end shows that nothing of the run is left.
                 let _ = shutdown(run.line.as_raw_fd(), Shutdown::Write);
             }
         }
     }
 
-    /// Waits until a run begins or ends, or a release asks; whether the lock is let go. Dropping the future loses nothing.
+    /// Waits until a run begins or ends, or a release asks; `true` if the lock is let go. Cancelling it loses nothing.
     pub(super) async fn changed(&mut self) -> bool {
         let lines = std::iter::once(&self.listener).chain(self.clients.iter().map(|client| &client.line));
         drop(select_all(lines.map(|line| Box::pin(line.readable()))).await);
@@ -73,7 +73,7 @@ impl Runs {
         }
         let mut lets_go = false;
         for index in (0..self.clients.len()).rev() {
-            // One at a time, so that a client that does not stop asking keeps nothing else from being done.
+            // One request of each client, so that one that does not stop asking does not block everything else.
             let heard = self.clients[index].line.try_io(Interest::READABLE, |line| Ok(Request::receive(line)?));
             match heard {
                 Ok(request) => lets_go |= request.is_some_and(|request| self.answer(index, request)),
@@ -84,7 +84,7 @@ impl Runs {
         lets_go
     }
 
-    /// The client that has connected; `None` for one that may ask for nothing.
+    /// Returns the client that has connected; `None` if it may ask for nothing.
     fn client(&self, line: OwnedFd) -> Option<Client> {
         let peer = getsockopt(&line, PeerCredentials).ok()?;
         let is_ours = [0, nix::unistd::geteuid().as_raw()].contains(&peer.uid());
@@ -96,7 +96,7 @@ impl Runs {
         Some(Client { line: readable(line).ok()?, pid: peer.pid(), is_ours, is_run: false })
     }
 
-    /// Answers a request of this client; whether the lock is let go.
+    /// Answers a request of this client; returns `true` if the lock is let go.
     fn answer(&mut self, index: usize, request: Request) -> bool {
         let busy = self.clients.iter().find(|client| client.is_run).map(|run| Answer::Busy(run.pid));
         let client = &mut self.clients[index];
@@ -120,7 +120,7 @@ fn accept(listener: &OwnedFd) -> std::io::Result<OwnedFd> {
     // SAFETY: the address is not asked for, and the descriptor is fresh.
     unsafe {
         match libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) {
-            // Without descriptors it would fail again at once: it is tried when the next client comes.
+            // Without free descriptors it would fail again at once: the next try is made when another client comes.
             -1 => Err(ErrorKind::WouldBlock.into()),
             line => Ok(OwnedFd::from_raw_fd(line)),
         }

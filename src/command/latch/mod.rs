@@ -20,12 +20,12 @@ use crate::report::{self, Report, Verbosity, picture};
 use crate::schema::{self, Place};
 use crate::settings::{LatchAct, LatchSettings};
 
-/// How long a session at a service lasts without a sign of life.
+/// Lifetime of a session at a service without a sign of life.
 const LEASE: Duration = Duration::from_secs(10);
-/// How long an answer may take.
+/// Time limit for an answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Does what is asked for; returns how dlock ends.
+/// Does what the settings ask for; returns dlock's exit.
 pub(crate) fn latch(settings: &LatchSettings) -> Exit {
     let report = &Report::new(settings.verbosity);
     match prepare(settings, report) {
@@ -53,15 +53,15 @@ pub(crate) fn latch(settings: &LatchSettings) -> Exit {
     }
 }
 
-/// Prints a failure as a document too where one is wanted.
+/// Prints a failure as a document too, if one is wanted.
 fn document(settings: &LatchSettings, failure: &Failure) {
     if let (LatchAct::Show { json: true }, Some(event)) = (&settings.act, failure.event.as_deref()) {
-        // That this cannot be printed either is no news.
+        // If this cannot be printed either, that is no news.
         let _ = output::print(schema::trouble(&report::sentence(event), failure.exit.code()).as_bytes());
     }
 }
 
-/// The latch, for people.
+/// Returns the latch as messages name it.
 fn point(settings: &LatchSettings) -> Point {
     Point {
         kind: Kind::Latch,
@@ -114,14 +114,14 @@ impl Visit<'_> {
         Limits { connect: self.settings.connection.connect_timeout, answer: ANSWER }
     }
 
-    /// Does `action`, which `done` reports.
+    /// Performs `action`, and reports it as `done`.
     async fn change(&mut self, action: &Action, done: MeetingEvent) -> Result<Exit, Failure> {
         self.perform(action).await?;
         self.report.tell(&Event::Meeting(done));
         Ok(Exit::Success)
     }
 
-    /// Prints what is at the latch.
+    /// Prints the state of the latch.
     async fn show(&mut self, json: bool) -> Result<Exit, Failure> {
         let mut arrivals = self.perform(&Action::Show).await?;
         arrivals.names.sort_unstable();
@@ -137,11 +137,11 @@ impl Visit<'_> {
         Ok(Exit::Success)
     }
 
-    /// Does `action`; what a look has shown.
+    /// Performs `action`; returns the arrivals that a look has shown.
     async fn perform(&mut self, action: &Action) -> Result<Arrivals, Failure> {
         let (settings, limits) = (self.settings, self.limits());
         let (progress, point) = (Progress::default(), point(settings));
-        // Without a wait, a backend that fails is reported at once.
+        // Without a wait, a failing backend is reported at once.
         let wait = settings.wait.map_or(Wait::No, |wait| Wait::Until(Instant::now() + wait));
         let performed = tokio::select! {
             biased;
@@ -193,7 +193,7 @@ impl Visit<'_> {
     }
 }
 
-/// The message and the exit code for a backend that fails.
+/// Returns the message and the exit code for a backend that fails.
 fn unusable(settings: &LatchSettings, failed: Failed) -> Failure {
     let Failed { kind, trouble } = failed;
     let within = settings.wait.filter(|wait| !wait.is_zero() && kind.is_transient() && kind != ErrorKind::Mistaken);

@@ -19,7 +19,7 @@ use crate::lease::waiting::{Refused, Wait, WaitNews, rides_out};
 use crate::report::Report;
 use crate::settings::{RunSettings, WaitLimit, inherited_handle};
 
-/// How long a look that failed is not repeated.
+/// Pause before a failed look is repeated.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The result of the wait.
@@ -30,7 +30,7 @@ pub(super) enum Waited {
     Told(i32),
 }
 
-/// A run, and the runs around it.
+/// A run and its outer runs.
 struct Inside<'a> {
     settings: &'a RunSettings,
     outer: Vec<nested::Outer>,
@@ -43,8 +43,8 @@ struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    /// Whether the run that has published this holds, for this one, the lock to which `contender` has come. Then that lock is
-    /// not asked for any more.
+    /// Returns `true` if the run that published this holds the current lock of `contender` for this run. That lock is
+    /// then no longer asked for.
     async fn is_covered(&mut self, contender: &mut dyn Contender, published: &Published) -> Result<bool, Failure> {
         let key = contender.claim().key.clone();
         let cover = nested::cover(&self.outer, self.inherited, published, key, self.settings, &self.covers).await?;
@@ -61,17 +61,17 @@ impl Inside<'_> {
         Ok(true)
     }
 
-    /// What there is once no lock is missing: the outer runs' locks, and the `own` ones.
+    /// Returns the result once no lock is missing: the locks of outer runs, and the `own` ones.
     fn held(&mut self, own: Option<Grant>) -> Waited {
         Waited::Held(Tenure { own, covers: std::mem::take(&mut self.covers), keeper: None })
     }
 
-    /// What the run holds if outer runs hold all of its locks.
+    /// Returns the result if outer runs hold all of this run's locks.
     fn held_by_others(&mut self) -> Option<Waited> {
         (self.covers.len() == self.settings.keys.count()).then(|| self.held(None))
     }
 
-    /// What `contender` does after it has met a run around this one: nothing more if no lock is missing.
+    /// Handles an outer run that `contender` has met; returns the result if no lock is missing.
     async fn meet(&mut self, contender: &mut dyn Contender, published: &Published) -> Result<Option<Waited>, Failure> {
         if self.is_covered(contender, published).await? {
             return Ok(self.held_by_others());
@@ -106,8 +106,8 @@ pub(super) async fn acquire(
         loop {
             match take(contender, wait, limits, |key, heard| news.set(key, heard)).await {
                 Ok(grant) => return Ok(inside.held(Some(grant))),
-                // The look did not see that, perhaps because not every server answered it, or because it did not come to this
-                // lock.
+                // The look did not see the outer run, perhaps because not every server answered it, or because it did
+                // not get as far as this lock.
                 Err(Refused::Outer(outer)) => {
                     if let Some(waited) = inside.meet(contender, &outer).await? {
                         return Ok(waited);
@@ -124,8 +124,8 @@ pub(super) async fn acquire(
     }
 }
 
-/// For a run inside of others: a look that leaves no trace, because a run must not wait for a lock that an outer run holds for
-/// it. `None` if a lock is to be waited for.
+/// Looks for locks of outer runs without leaving a trace, because a run must not wait for a lock that an outer run
+/// holds for it. `None` if there are no outer runs, or if a lock must be waited for.
 async fn look(
     inside: &mut Inside<'_>,
     contender: &mut dyn Contender,
@@ -167,7 +167,7 @@ async fn look(
     }
 }
 
-/// What this run asks for, of which it did not get the lock `key`.
+/// Returns this run's request for the lock `key`, which it did not get.
 fn wish(settings: &RunSettings, key: &Key) -> Wish {
     Wish {
         lock: settings.lock_of(key.clone()),

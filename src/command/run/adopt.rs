@@ -28,14 +28,14 @@ use crate::settings::{RunSettings, WaitLimit};
 use crate::supervise::keeper::{Answer, Request, connected};
 use crate::supervise::process::{is_ending, start_of};
 
-/// How often the last renewal is tried if there is no answer.
+/// Number of tries for the last renewal if there is no answer.
 const TRIES: usize = 2;
-/// How long the keeper of a lock may take to answer.
+/// Time limit for the answer of a lock's keeper.
 const ANSWER: Duration = Duration::from_secs(2);
 /// The pause before a keeper for which too many runs wait is tried again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Takes the lock over and renews it; fails where it is not held by the handle any more.
+/// Takes the lock over and renews it; fails if the handle no longer holds it.
 pub(super) async fn adopt(
     settings: &RunSettings,
     handle: &Handle,
@@ -64,8 +64,8 @@ pub(super) async fn adopt(
     }
 }
 
-/// Registers with the keeper of the lock, which keeps it until the connection is closed. Fails where it cannot be reached, and where
-/// it does not keep the lock any more.
+/// Registers with the keeper of the lock, which keeps it until the connection is closed. Fails if the keeper cannot be
+/// reached, or no longer keeps the lock.
 async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, Failure> {
     let (key, pid, limit) = (handle.key.clone(), keeper.pid, Instant::now() + ANSWER);
     let failure = |exit, event| Err(Failure::new(exit, Event::Handle(event)));
@@ -88,7 +88,7 @@ async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, 
         return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid });
     }
     match Answer::receive(line.get_ref()) {
-        // Anew, because it has been readable, and is not any more.
+        // Registered anew with the event loop: it was readable, and is no longer.
         Some(Answer::Yes) => match readable(line.into_inner()) {
             Ok(line) => Ok(line),
             Err(_) => failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }),
@@ -101,12 +101,12 @@ async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, 
     }
 }
 
-/// What is reported of a lock that was renewed for the command.
+/// Returns the event for a lock that was renewed for the command.
 pub(super) fn renewed(handle: &Handle, ttl: Option<Duration>) -> Event {
     Event::Handle(HandleEvent::Renewed { key: handle.key.clone(), ttl: ttl.unwrap_or(handle.ttl) })
 }
 
-/// Renews the lock when the command is over: says whether it is still held. `None` where it is known to be lost.
+/// Renews the lock when the command is over; returns whether it is still held. `None` if it is known to be lost.
 pub(super) async fn renew_once_more(
     held: &Held,
     contender: &mut dyn Contender,

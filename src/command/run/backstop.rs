@@ -12,51 +12,51 @@ use crate::lease::timing::Schedule;
 use crate::supervise::protocol::{Deadline, Order};
 use crate::supervise::stop::Ladder;
 
-/// What dlock knows about stopping the command.
+/// The state that decides when the command is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backstop {
     on_lost: OnLost,
     kill_after: Duration,
     schedule: Option<Schedule>,
-    /// The time by which dlock itself sends SIGKILL before the lease's deadline, under a CPU quota.
+    /// The lead of dlock's own SIGKILL over the lease's deadline, under a CPU quota.
     earlier: Duration,
-    /// When everything must be dead, once a stop was ordered.
+    /// The instant by which everything must be dead, once a stop was ordered.
     kill_at: Option<Instant>,
 }
 
 impl Backstop {
-    /// A backstop for a command that begins to run; `schedule` is that of the lease, if there is one.
+    /// Makes the backstop of a command that begins to run; `schedule` is that of the lease, if there is one.
     pub(super) fn new(on_lost: OnLost, kill_after: Duration, schedule: Option<Schedule>) -> Self {
         Self { on_lost, kill_after, schedule, earlier: Duration::ZERO, kill_at: None }
     }
 
-    /// The lease as last confirmed, if there is one.
+    /// Returns the lease as last confirmed, if there is one.
     pub(super) fn schedule(&self) -> Option<Schedule> {
         self.schedule
     }
 
-    /// When the command is stopped unless the lease is renewed.
+    /// Returns the deadline of the command unless the lease is renewed.
     pub(super) fn deadline(&self) -> Option<Deadline> {
         self.schedule.and_then(|schedule| deadline(&schedule, self.on_lost))
     }
 
-    /// Whether a stop was ordered.
+    /// Returns `true` if a stop was ordered.
     pub(super) fn is_stopping(&self) -> bool {
         self.kill_at.is_some()
     }
 
-    /// The lease was renewed; returns the order for the guard.
+    /// Notes that the lease was renewed; returns the order for the guard.
     pub(super) fn extend(&mut self, schedule: Schedule) -> Option<Order> {
         self.schedule = Some(schedule);
         self.deadline().map(Order::Extend)
     }
 
-    /// Under a CPU quota the guard stops the command this much earlier than at the lease's deadline, and so does dlock.
+    /// Under a CPU quota, the guard and dlock stop the command this much earlier than at the lease's deadline.
     pub(super) fn hasten(&mut self, earlier: Duration) {
         self.earlier = earlier;
     }
 
-    /// The lock is lost; returns the order for the guard.
+    /// Notes that the lock is lost; returns the order for the guard.
     pub(super) fn lose(&mut self, now: Instant) -> Option<Order> {
         match self.on_lost {
             OnLost::Stop => Some(self.stop(now)),
@@ -65,32 +65,32 @@ impl Backstop {
         }
     }
 
-    /// The guard has begun to stop the command on its own. From now on no renewal rescues the command, even if the guard is
-    /// frozen before it is done.
+    /// Notes that the guard has begun to stop the command on its own. From now on no renewal rescues the command, even
+    /// if the guard is frozen before it is done.
     pub(super) fn begun(&mut self, now: Instant) {
-        // The guard needs no order for what it does.
+        // The guard needs no order for what it is doing.
         let _ = self.lose(now);
     }
 
-    /// The command is to end: SIGTERM now, SIGKILL after `--kill-after` or when the lease ends, whichever is earlier; returns
-    /// the order for the guard.
+    /// Ends the command: SIGTERM now, SIGKILL after `--kill-after` or when the lease ends, whichever is earlier;
+    /// returns the order for the guard.
     pub(super) fn stop(&mut self, now: Instant) -> Order {
         Order::Stop(self.kill_by(now + self.kill_after))
     }
 
-    /// The guard was killed; returns the ladder on which dlock itself stops what is left of the command.
+    /// Notes that the guard was killed; returns the ladder on which dlock itself stops what is left of the command.
     pub(super) fn take_over(&mut self, now: Instant) -> Ladder {
         let mut ladder = Ladder::new(self.deadline());
         ladder.stop(self.kill_by(now + self.kill_after));
         ladder
     }
 
-    /// When dlock itself sends SIGKILL. A guard that is not frozen does so at the same time.
+    /// Returns the instant at which dlock itself sends SIGKILL. A guard that is not frozen does so at the same time.
     pub(super) fn kill_due(&self) -> Option<Instant> {
         [self.kill_at, self.deadline().map(|deadline| deadline.kill_at - self.earlier)].into_iter().flatten().min()
     }
 
-    /// Everything must be dead at `at`, or earlier if the lease ends or a stop was ordered for then.
+    /// Requires everything to be dead at `at`, or earlier if the lease ends or a stop was ordered for then.
     fn kill_by(&mut self, at: Instant) -> Instant {
         let kill_at = self.kill_due().map_or(at, |due| due.min(at));
         self.kill_at = Some(kill_at);
@@ -104,7 +104,7 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    /// A lease of 10 s that was confirmed at `sent` seconds.
+    /// Returns a lease of 10 s that was confirmed at `sent` seconds.
     fn schedule(sent: u32) -> Schedule {
         Schedule { sent: Instant::from_nanos(0) + S * sent, ttl: 10 * S, kill_after: 2 * S }
     }

@@ -13,7 +13,7 @@ use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Lock, NotRun};
 use crate::supervise::command::Ended;
 
-/// What happened to the lock after the command.
+/// The fate of the lock after the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It was kept on purpose, because something of the command may still run.
@@ -22,27 +22,27 @@ pub(super) enum Fate {
     GivenBack {
         /// The result of the release.
         released: Result<Released, Trouble>,
-        /// Whether the lease had expired by then.
+        /// `true` if the lease had expired by then.
         ran_out: bool,
-        /// The locks beside it that an outer run held, if that ended before the command, unnoticed until now.
+        /// The locks that an outer run held beside it, if that run ended before the command, unnoticed until now.
         outer_ended: Option<Lock>,
     },
-    /// It is held by its handle, and stays held.
+    /// Its handle holds it, and it stays held.
     StaysHeld {
-        /// Whether the last renewal found it held, or why there is no answer; `None` where its loss was reported before.
+        /// `true` if the last renewal found it held, or why it got no answer; `None` if its loss was reported before.
         renewed: Option<Result<bool, Trouble>>,
-        /// Whether the lease had expired by then.
+        /// `true` if the lease had expired by then.
         ran_out: bool,
     },
     /// It belongs to an outer run.
     Outer {
-        /// Whether the outer run ended before the command, unnoticed until now.
+        /// `true` if the outer run ended before the command, unnoticed until now.
         ended: bool,
     },
 }
 
 impl Fate {
-    /// Whether the lock may be somebody else's by now, as far as the service has said so.
+    /// Returns `true` if the lock may be somebody else's by now, as far as the service has said so.
     pub(super) fn is_not_ours(&self) -> bool {
         matches!(
             self,
@@ -52,38 +52,38 @@ impl Fate {
     }
 }
 
-/// What else an ending depends on.
+/// The other facts that an ending depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Circumstances {
-    /// The lock.
+    /// The lock, as messages name it.
     pub(super) lock: Lock,
     /// The command's name.
     pub(super) program: String,
     /// The command as it was given.
     pub(super) command: String,
-    /// The granted lease, with what is only for `--lock-delay`; `None` for a lock without one.
+    /// The granted lease, including the part that is only for `--lock-delay`; `None` for a lock without one.
     pub(super) ttl: Option<Duration>,
-    /// How long the lock stays taken at least (`--min-hold`).
+    /// The least time for which the lock stays taken (`--min-hold`).
     pub(super) min_hold: Duration,
-    /// Whether the command's success is recorded with the release (`--once-per`).
+    /// `true` if the command's success is recorded with the release (`--once-per`).
     pub(super) is_to_be_recorded: bool,
-    /// Whether a loss is ignored (`--on-lost ignore`).
+    /// `true` if a loss is ignored (`--on-lost ignore`).
     pub(super) ignore: bool,
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// How dlock ends.
+    /// The exit of dlock.
     pub(super) exit: Exit,
     /// A message about the lock, reported if the verbosity includes it.
     pub(super) remark: Option<Event>,
-    /// Why dlock ends like this; `None` if the command's own end or an earlier message says it.
+    /// The reason for this exit; `None` if the command's own end or an earlier message gives it.
     pub(super) event: Option<Event>,
 }
 
 impl Ending {
-    /// The ending for main, without the remark.
+    /// Returns the ending for main, without the remark.
     pub(super) fn outcome(self) -> Result<Exit, Failure> {
         match self.event {
             Some(event) => Err(Failure::new(self.exit, event)),
@@ -92,7 +92,7 @@ impl Ending {
     }
 }
 
-/// How the run ends after `held`, with this `fate` of its lock.
+/// Returns the ending of the run after `held`, with this `fate` of its lock.
 pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
     let program = || about.program.clone();
     let unnoticed = match &fate {
@@ -115,7 +115,7 @@ pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
     Ending { exit, remark, event }
 }
 
-/// The message about the lock when its fate does not decide the ending.
+/// Returns the message about the lock when its fate does not decide the ending.
 fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
     match fate {
         Fate::Kept(left) => {
@@ -147,7 +147,7 @@ fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
     }
 }
 
-/// The exit, and its reason unless the exit is the command's own or the reason was reported already.
+/// Returns the exit, and its reason unless the exit is the command's own or the reason was reported already.
 fn verdict(held: &Held, about: Circumstances) -> (Exit, Option<Event>) {
     let Circumstances { lock, command: program, .. } = about;
     let not_run = |exit, reason| (exit, Some(Event::NotRun { program, reason }));

@@ -15,8 +15,8 @@ use crate::variables::{
     BACKEND, BACKEND_KIND, EVENTS, HELD, KEY, LEASE_TTL, OF_ONE_RUN, OWNER, PASSWORD, SLOT, TOKEN, TOKENS,
 };
 
-/// The inherited environment without secrets and without what says how this run takes its lock, with the variables for the command, whose locks have these `owners` and whose
-/// guard has this name; tokens and lease are added later.
+/// Returns the command's environment: the inherited one without secrets and `OF_ONE_RUN`, plus variables for the
+/// command, whose locks have these `owners` and whose guard has this name. Tokens and lease are added later.
 pub(super) fn for_command(
     settings: &RunSettings,
     owners: &[Owner],
@@ -43,13 +43,13 @@ pub(super) fn for_command(
     variables
 }
 
-/// A backend URL without its password. None for one that no dlock understands: what in it is secret cannot be told.
+/// Returns a backend URL without its password; `None` if it is not understood, as the secret in it is then unknown.
 fn clean(url: &OsStr) -> Option<OsString> {
     let url = url.to_str().filter(|url| url.is_empty() || Target::parse(url).is_ok())?;
     Some(without_password(url).into())
 }
 
-/// What this run publishes about itself.
+/// Returns what this run publishes about itself.
 pub(super) fn about(settings: &RunSettings) -> About {
     let lease = settings.connection.target.has_lease().then_some(settings.ttl);
     about::about(Purpose {

@@ -7,7 +7,7 @@ use crate::command::run::rescue::Left;
 use crate::lease::timing::Schedule;
 use crate::supervise::command::Ended;
 
-/// Why the command did not simply run to its end.
+/// The reason why the command did not simply run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The lock was lost.
@@ -16,7 +16,7 @@ pub(super) enum Cause {
     MaxRun,
     /// The guard was killed.
     GuardKilled,
-    /// No process could be made, for this errno.
+    /// No process could be created, for this errno.
     NotSpawned(i32),
     /// The lease had almost ended before the command could be started.
     TooLate,
@@ -25,9 +25,9 @@ pub(super) enum Cause {
 /// The result of a hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
-    /// Why it was stopped, or never started.
+    /// The reason why it was stopped, or never started.
     pub(super) cause: Option<Cause>,
-    /// Whether the guard was gone before it could be asked to start the command.
+    /// `true` if the guard was gone before it could be asked to start the command.
     pub(super) never_asked: bool,
     /// The command's own end, with the errno of an `execve` that failed.
     pub(super) exited: Option<(Ended, i32)>,
@@ -35,20 +35,20 @@ pub(super) struct Held {
     pub(super) left: Option<Left>,
     /// The lease as last confirmed, if there is one.
     pub(super) schedule: Option<Schedule>,
-    /// Whether the loss of the lock was reported.
+    /// `true` if the loss of the lock was reported.
     pub(super) told_of_loss: bool,
-    /// Whether the guard has done its work and ends on its own.
+    /// `true` if the guard has done its work and ends on its own.
     pub(super) guard_done: bool,
 }
 
 impl Held {
-    /// Whether the command was executed at all.
+    /// Returns `true` if the command was executed at all.
     fn ran(&self) -> bool {
         matches!(self.exited, Some((_, 0)))
     }
 
-    /// What the lock was good for: nothing, if it is certain that no command was started; success, if the command ran to its
-    /// end with the code 0.
+    /// Returns the use that was made of the lock: none, if it is certain that no command was started; success, if the
+    /// command ran to its end with code 0.
     pub(super) fn used(&self) -> Used {
         let failed = matches!(self.exited, Some((_, errno)) if errno != 0);
         let never_started = matches!(self.cause, Some(Cause::TooLate | Cause::NotSpawned(_)));
@@ -59,7 +59,7 @@ impl Held {
         }
     }
 
-    /// Whether the command ran to its end, and no loss of its lock was noticed.
+    /// Returns `true` if the command ran to its end, and no loss of its lock was noticed.
     pub(super) fn ended_well(&self) -> bool {
         self.cause.is_none() && self.ran() && !self.told_of_loss
     }

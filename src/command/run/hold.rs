@@ -31,10 +31,10 @@ use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::reaping::reap;
 use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
 
-/// How long the keeper may take to report why the lease was lost, if the guard saw its end first.
+/// Time for the keeper to report why the lease was lost, if the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);
 
-/// How far the guard has come.
+/// The progress of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuardState {
     /// It watches the command.
@@ -57,15 +57,15 @@ pub(super) struct Hold<'a> {
     held: Held,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
-    /// Whether renewals fail.
+    /// `true` if renewals fail.
     troubled: bool,
-    /// It was said that a CPU quota has a stop begin earlier.
+    /// `true` if it was reported that a CPU quota makes a stop begin earlier.
     told_of_quota: bool,
     over: bool,
 }
 
 impl<'a> Hold<'a> {
-    /// A hold that begins now; `schedule` is that of the lease, if there is one.
+    /// Makes a hold that begins now; `schedule` is that of the lease, if there is one.
     pub(super) fn new(
         settings: &'a RunSettings,
         report: &'a Report,
@@ -132,7 +132,7 @@ impl<'a> Hold<'a> {
             }
         }
         if self.held.cause == Some(Cause::Lost) {
-            // The guard can be done before the keeper has reported why.
+            // The guard can be done before the keeper has reported the reason.
             if kept && !self.held.told_of_loss {
                 let _ = before(Instant::now() + LAST_WORD, &mut keeping).await;
             }
@@ -146,7 +146,7 @@ impl<'a> Hold<'a> {
         self.held
     }
 
-    /// Hears what the guard has reported already. dlock may have been frozen since: what was true then counts before what is
+    /// Handles the guard's reports so far. dlock may have been frozen since: what was true then counts before what is
     /// due by now.
     fn catch_up(&mut self) {
         while self.guard_state != GuardState::Gone && !self.over {
@@ -177,7 +177,7 @@ impl<'a> Hold<'a> {
                 let ended = Ended::from_status(status);
                 self.held.exited = Some((ended, exec_errno));
                 self.recording.exited(ended, exec_errno);
-                // By dlock, because the lease was over and the guard had slept through that: no other stop leaves the cause open.
+                // Killed by dlock, as the guard had slept through the lease's end: no other stop leaves the cause open.
                 if ended == Ended::Signal(libc::SIGKILL) && self.rescue.has_killed() {
                     self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 }
@@ -185,7 +185,7 @@ impl<'a> Hold<'a> {
                     self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
                     self.stop(events::Cause::Leftovers);
                 }
-                // It has nothing left to do then; its end is waited for later.
+                // The guard has nothing left to do then; its end is waited for later.
                 if self.settings.leftovers == Leftovers::Leave && !self.backstop.is_stopping() {
                     self.guard_state = GuardState::Done;
                     self.over = true;
@@ -217,7 +217,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// A stop begins earlier: says so where it takes more than a quarter of the lease.
+    /// Notes that a stop begins earlier; reports it if that takes over a quarter of the lease, plus some slack.
     fn hear_of_quota(&mut self, earlier: Duration) {
         self.backstop.hasten(earlier);
         let eaten = self.backstop.schedule().is_some_and(|schedule| earlier > schedule.ttl / 4 + LAST_WORD);
@@ -230,7 +230,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// The guard is gone: it has reported that its work is done, or it was killed.
+    /// Handles the end of the guard: it has reported that its work is done, or it was killed.
     fn lose_guard(&mut self) {
         let told_all = match self.settings.leftovers {
             // It ends with the command, unless it was ordered to stop everything.
@@ -279,7 +279,7 @@ impl<'a> Hold<'a> {
         self.over = true;
     }
 
-    /// The holder was asked to stop: the command is stopped as after a loss, and then the lock is given back.
+    /// Handles a request to stop: the command is stopped as after a loss, and then the lock is given back.
     fn heed(&mut self, ask: Ask) {
         if self.settings.on_lost == OnLost::Ignore {
             let (lock, program) = (self.settings.lock(), self.settings.program());
@@ -288,7 +288,7 @@ impl<'a> Hold<'a> {
         self.lose(Loss::Asked(ask));
     }
 
-    /// The lock is lost: reports it once, and stops the command if it still runs.
+    /// Handles the loss of the lock: reports it once, and stops the command if it still runs.
     fn lose(&mut self, how: Loss) {
         if std::mem::replace(&mut self.held.told_of_loss, true) {
             return;
@@ -328,7 +328,7 @@ impl<'a> Hold<'a> {
         self.guard.order(Order::Suspend);
     }
 
-    /// The guard was killed, and its orphans are children of dlock now.
+    /// Handles the death of the guard, whose orphans are children of dlock now.
     fn guard_died(&mut self) {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
@@ -336,7 +336,7 @@ impl<'a> Hold<'a> {
         self.recording.stop(events::Cause::Guard);
     }
 
-    /// Does what is due at `now`; returns when something is due next.
+    /// Does what is due at `now`; returns the instant of the next step.
     fn act(&mut self, now: Instant) -> Option<Instant> {
         if let Some(at) = self.max_run_at
             && now >= at

@@ -44,7 +44,7 @@ use crate::settings::RunSettings;
 use crate::supervise::guard::Guard;
 use crate::supervise::signals::SignalStream;
 
-/// Runs a command under a lock; returns how dlock ends.
+/// Runs a command under a lock; returns dlock's exit.
 pub(crate) fn run(settings: &RunSettings) -> Exit {
     let mut report = Report::new(settings.verbosity);
     let exit = match prepare(settings, &mut report) {
@@ -90,7 +90,7 @@ fn start(settings: &RunSettings, report: &Report, prepared: Prepared) -> Exit {
     outcome.unwrap_or_else(|failure| refuse(report, &failure))
 }
 
-/// One run, with all that it works with.
+/// One run, with its resources.
 struct Run<'a> {
     settings: &'a RunSettings,
     report: &'a Report,
@@ -100,13 +100,13 @@ struct Run<'a> {
     below: Below,
     /// The locked files of outer runs.
     inherited: Vec<OwnedFd>,
-    /// What looks for the last breaks of the locks.
+    /// The reader of the locks' last breaks.
     traces: Traces,
-    /// Whether a process of the command is left that could not be stopped.
+    /// `true` if a process of the command is left that could not be stopped.
     left: bool,
-    /// Whether the guard has done its work.
+    /// `true` if the guard has done its work.
     guard_done: bool,
-    /// How long it took to acquire the lock.
+    /// The time that it took to acquire the lock.
     waited: Duration,
     /// The last breaks of the own locks.
     broken: Vec<Broken>,
@@ -166,7 +166,7 @@ impl Run<'_> {
             Ok(Waited::Told(_)) => self.report.keep(),
             Ok(Waited::Held(_)) | Err(_) => self.report.clear(),
         }
-        // Where a service takes several names for one, that may be the reason.
+        // If the service treats several names as one, that may be the reason.
         if matches!(&waited, Err(Failure { exit: Exit::NotAcquired(_) | Exit::Usage, .. }))
             && self.contender.kept_as().is_some()
         {
@@ -206,7 +206,7 @@ impl Run<'_> {
         self.finish(&held, &tenure).await
     }
 
-    /// Reports under which locks the command is about to run.
+    /// Reports the locks under which the command is about to run.
     fn announce(&mut self, tenure: &Tenure, kill_after: Duration) {
         let (settings, report) = (self.settings, self.report);
         if let Some(covered) = tenure.covered() {
@@ -237,7 +237,7 @@ impl Run<'_> {
         traces::tell(std::mem::take(&mut self.broken), report, &settings.connection);
     }
 
-    /// Reports what the service has noticed that could make its locks unsafe, or what it could not record.
+    /// Reports the service's warnings: what could make its locks unsafe, or what it could not record.
     fn tell_concerns(&mut self) {
         for concern in self.contender.concerns() {
             self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
@@ -251,10 +251,10 @@ impl Run<'_> {
         let ignore = settings.on_lost == OnLost::Ignore;
         let outer_ended = held.ended_well() && tenure.outer_has_ended();
         let is_to_be_recorded = settings.once_per.is_some() && held.used() == Used::Success;
-        // Those of the outer runs are theirs to give back.
+        // Outer runs give their own locks back.
         let own = tenure.own(&settings.keys, self.contender.as_ref()).map(|(keys, _)| settings.lock_of(keys));
-        // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that has expired
-        // since (dlock was frozen, the server silent) was not lost while the command ran.
+        // The guard lets no command outlive the lease: a command that ended on its own ended within it. A lease that
+        // has expired since (dlock was frozen, the server silent) was not lost while the command ran.
         let ran_out = held.schedule.is_some_and(|schedule| Instant::now() >= schedule.dead_at()) && !ignore;
         let timeout = settings.connection.connect_timeout;
         let fate = match (&own, held.left) {

@@ -45,12 +45,12 @@ pub(crate) struct Outer {
     id: String,
     /// The process id of its dlock.
     pid: i32,
-    /// When that process was started, in clock ticks after boot, because process ids are reused.
+    /// The start of that process, in clock ticks after boot, because process ids are reused.
     start: u64,
     /// The PID namespace to which `pid` belongs.
     namespace: u64,
-    /// The name by which its guard goes, if that is not this id: the owner of the first of several locks, or for a lock that is
-    /// held by its handle a name of its own.
+    /// The name of its guard, if that is not this id: the owner of the first of several locks, or a separate name for a
+    /// lock that is held by its handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     guard: Option<String>,
     /// Its fencing token, if known to the inner runs: not every service can be asked for it.
@@ -67,7 +67,7 @@ impl Outer {
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// The outer runs, from the environment.
+    /// Returns the outer runs, from the environment.
     pub(crate) fn inherited() -> Vec<Self> {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
         let mut outer = Self::read(&variable(HELD));
@@ -76,7 +76,7 @@ impl Outer {
         outer
     }
 
-    /// Adds what the innermost of these runs, the one with this `owner`, was granted: it made the list before.
+    /// Adds the grant of the innermost of these runs, the one with this `owner`: the list was made before the grant.
     fn granted(outer: &mut [Self], owner: &str, tokens: &[u64], slot: Option<u32>) {
         // The guard of a run under a handle has a name of its own.
         let innermost = outer.iter_mut().filter(|run| run.guard_name() == owner || run.id == owner);
@@ -85,7 +85,7 @@ impl Outer {
         }
     }
 
-    /// The value for the command: the outer runs, and this one with the owners of its locks and the name of its guard.
+    /// Returns the value for the command: the outer runs, and this one with its locks' owners and its guard's name.
     pub(super) fn inherited_and(owners: &[Owner], guard: &str) -> String {
         let mut held = Self::inherited();
         let pid = nix::unistd::getpid().as_raw();
@@ -102,12 +102,12 @@ impl Outer {
         serde_json::to_string(&held).unwrap_or_default()
     }
 
-    /// Its owner's id.
+    /// Returns its owner's id.
     pub(crate) fn id(&self) -> String {
         self.id.clone()
     }
 
-    /// The name by which its guard goes.
+    /// Returns the name of its guard.
     fn guard_name(&self) -> &str {
         self.guard.as_deref().unwrap_or(&self.id)
     }
@@ -117,8 +117,8 @@ impl Outer {
     }
 }
 
-/// The tokens of a run by its variables for the first one and for `all` of them. An older release sets only the first, and
-/// passes on what a run around it has set as the others.
+/// Returns the tokens of a run, from its variables for the `first` one and for `all` of them. An older release sets
+/// only the first, and passes on the others as an outer run has set them.
 fn tokens(first: &str, all: &str) -> Vec<u64> {
     let Ok(first) = first.parse() else { return Vec::new() };
     let all: Vec<u64> = all.split(' ').map_while(|token| token.parse().ok()).collect();
@@ -128,11 +128,11 @@ fn tokens(first: &str, all: &str) -> Vec<u64> {
 /// A lock that is held by an outer run.
 #[derive(Debug)]
 pub(super) struct Cover {
-    /// Its name.
+    /// The key of the lock.
     pub(super) key: Key,
     /// The outer run's fencing token.
     pub(super) token: u64,
-    /// The outer run's slot, where one is wanted; 0 where it has the whole lock.
+    /// The outer run's slot, if one is wanted; 0 if it has the whole lock.
     pub(super) slot: Option<u32>,
     /// The outer run's lease.
     pub(super) ttl: Option<Duration>,
@@ -145,7 +145,7 @@ pub(super) struct Cover {
 }
 
 impl Cover {
-    /// Resolves when the outer run does not keep the lock any more.
+    /// Resolves when the outer run no longer keeps the lock.
     pub(super) async fn ended(&self) {
         if self.locked.is_some() {
             return std::future::pending().await;
@@ -160,8 +160,8 @@ impl Cover {
         }
     }
 
-    /// Whether the outer dlock has ended or is about to end, and its lock with it. Its guard sees the descriptors close, and
-    /// stops this run, a moment before the kernel reports the end of the process.
+    /// Returns `true` if the outer dlock has ended or is about to end, and its lock with it. Its guard sees the
+    /// descriptors close, and stops this run, a moment before the kernel reports the end of the process.
     pub(super) fn has_ended(&self) -> bool {
         self.keeper().is_some_and(|(pid, process)| {
             is_ending(*pid)
@@ -169,13 +169,13 @@ impl Cover {
         })
     }
 
-    /// The outer dlock, if the lock ends with it. A lock without a lease is kept by the guard or by the locked descriptor.
+    /// Returns the outer dlock if the lock ends with it. The guard or the descriptor keeps a lock without a lease.
     fn keeper(&self) -> Option<&(i32, AsyncFd<OwnedFd>)> {
         self.dlock.as_ref().filter(|_| self.ttl.is_some())
     }
 }
 
-/// The connections to the outer guards of these locks, one to each.
+/// Returns the connections to the outer guards of these locks, one to each.
 pub(super) fn lines(covers: &[Cover]) -> Vec<BorrowedFd<'_>> {
     let lines = covers.iter().filter_map(|cover| cover.guard.as_ref());
     let lines: BTreeMap<&str, &Line> = lines.map(|line| (line.guard.as_str(), line)).collect();
@@ -191,8 +191,8 @@ struct Keeper<'a> {
     locked: Option<OwnedFd>,
 }
 
-/// Whether one of the `outer` runs holds a lock according to the backend, where `published` is its holder's text, and keeps it for
-/// this process. `inherited` are their locked files.
+/// Returns `true` if one of the `outer` runs holds the lock according to the backend, where its holder has `published`
+/// this, and keeps it for this process. `inherited` are their locked files.
 pub(crate) async fn is_kept(
     outer: &[Outer],
     inherited: &mut Vec<OwnedFd>,
@@ -202,9 +202,9 @@ pub(crate) async fn is_kept(
     Ok(keeper(outer, inherited, published, key, &[]).await?.is_some())
 }
 
-/// Finds the outer run that holds the lock `key` according to the backend, where `published` is its text. `inherited` are the
-/// locked files of the `outer` runs, and `known` the locks that are known to be held by them. Fails where the outer run lives and
-/// this one could not be covered: it would wait for itself.
+/// Finds the outer run that holds the lock `key` according to the backend, where it has `published` this. `inherited`
+/// are the locked files of the `outer` runs, and `known` the locks that they are known to hold. Fails if the outer run
+/// lives and cannot cover this one, which would then wait for itself.
 async fn keeper<'a>(
     outer: &'a [Outer],
     inherited: &mut Vec<OwnedFd>,
@@ -212,7 +212,7 @@ async fn keeper<'a>(
     key: &Key,
     known: &[Cover],
 ) -> Result<Option<Keeper<'a>>, Failure> {
-    // What only a finished run's minimum hold keeps taken covers nothing.
+    // A lock that only the minimum hold of a finished run keeps taken covers nothing.
     if published.done {
         return Ok(None);
     }
@@ -228,7 +228,7 @@ async fn keeper<'a>(
     let dlock = if holder.is_ancestor() { watch(holder)? } else { None };
     let locked = inherited.iter().position(|file| ttl.is_none() && keeps(file, &holder.id));
     let locked = locked.map(|place| inherited.swap_remove(place));
-    // The process must be an ancestor, or else the lock must be kept without it.
+    // The process must be an ancestor, unless the lock is kept without it.
     if dlock.is_none() && ttl.is_some() {
         return Ok(None);
     }
@@ -240,7 +240,7 @@ async fn keeper<'a>(
     };
     let guard = match registered {
         Registered::Yes(line) => Some(line),
-        // A locked file whose dlock is gone is released by nothing but the end of its descriptors.
+        // A locked file whose dlock is gone is released only by the end of its descriptors.
         _ if dlock.is_none() && locked.is_some() => None,
         // Otherwise it would wait for itself.
         Registered::Full => return Err(Failure::new(Exit::Unavailable, Event::OuterFull(key.clone()))),
@@ -250,7 +250,7 @@ async fn keeper<'a>(
     Ok(Some(Keeper { holder, ttl, dlock, guard, locked }))
 }
 
-/// Finds the [`keeper`] of the lock `key`. Fails also where its mode does not cover the one that is wanted.
+/// Finds the [`keeper`] of the lock `key`. Also fails if the mode of that lock does not cover the requested one.
 pub(super) async fn cover(
     outer: &[Outer],
     inherited: &mut Vec<OwnedFd>,
@@ -281,14 +281,14 @@ pub(super) async fn cover(
 /// Watches the dlock of an outer run; `None` if it has ended.
 fn watch(holder: &Outer) -> Result<Option<(i32, AsyncFd<OwnedFd>)>, Failure> {
     match pidfd_open(holder.pid).and_then(|process| readable(process).map_err(|_| Errno::EIO)) {
-        // It may have ended, and its number may be another's by now, before the descriptor was opened.
+        // It may have ended, and its number may have been reused, before the descriptor was opened.
         Ok(process) if start_of(holder.pid) == Some(holder.start) => Ok(Some((holder.pid, process))),
         Ok(_) | Err(Errno::ESRCH) => Ok(None),
         Err(errno) => Err(Failure::new(Exit::Unavailable, Event::OuterUnwatchable(errno as i32))),
     }
 }
 
-/// The number of this process's PID namespace; 0 where it cannot be told.
+/// Returns the number of this process's PID namespace; 0 if it is unknown.
 fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino()).unwrap_or_default()
@@ -326,11 +326,11 @@ mod tests {
         holds(1000, (runs(), made_of(PIECES)), |(runs, noise)| {
             let text = serde_json::to_string(&runs).expect("numbers and texts");
             prop_assert_eq!(Outer::read(&text), runs.clone());
-            // A newer dlock may say more of each.
+            // A newer dlock may add fields.
             let more = text.replace("\"pid\":", "\"shiny\":[1],\"pid\":");
             prop_assert!(Outer::read(&more).len() == runs.len());
             for read in [Outer::read(&noise), Outer::read(&(text + &noise))] {
-                // What does not name a process that exists, and was started then, covers nothing.
+                // An entry that does not name an existing process with this start covers nothing.
                 prop_assert!(read.iter().all(|run| run.start > 1 || !run.is_ancestor()), "{read:?}");
             }
             Ok(())
@@ -366,7 +366,7 @@ mod tests {
         Outer::granted(&mut runs, "a", &tokens("7", "7 5 9"), None);
         let granted: Vec<_> = runs.iter().map(|run| (run.guard_name(), run.token)).collect();
         assert_eq!(granted, [("o", None), ("a", Some(7)), ("a", Some(5)), ("a", Some(9))]);
-        // For one lock it is what earlier releases write.
+        // With one lock, the text is that of earlier releases.
         assert!(!serde_json::to_string(&runs[0]).expect("numbers and texts").contains("guard"));
         for (first, all, expected) in [
             ("7", "7", &[7][..]),

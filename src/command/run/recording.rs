@@ -19,51 +19,51 @@ use crate::supervise::command::Ended;
 pub(super) struct Recording<'a> {
     report: &'a Report,
     settings: &'a RunSettings,
-    /// When the guard was told to start it; of the start itself dlock learns late on a busy machine.
+    /// The time at which the guard was told to start it: on a busy machine, dlock learns of the start itself late.
     begun: Instant,
-    /// Why the command is being stopped.
+    /// The reason why the command is being stopped.
     cause: Option<Cause>,
-    /// Whether the guard stops it on its own, and the reason was not reported yet.
+    /// `true` if the guard stops it on its own, and the reason was not reported yet.
     is_due: bool,
     termed: bool,
     killed: bool,
 }
 
 impl<'a> Recording<'a> {
-    /// The record of a command that the guard was just told to start.
+    /// Begins the record of a command that the guard was just told to start.
     pub(super) fn new(report: &'a Report, settings: &'a RunSettings) -> Self {
         Self { report, settings, begun: Instant::now(), cause: None, is_due: false, termed: false, killed: false }
     }
 
-    /// The command's process was made.
+    /// Records that the command's process was created.
     pub(super) fn started(&self, command_pid: i32) {
         self.report.record(|| Some(Entry::Started { command_pid, program: self.settings.program() }));
     }
 
-    /// The lease was extended to this length.
+    /// Records that the lease was extended to this length.
     pub(super) fn renewed(&self, ttl: Duration) {
         self.report.record(|| Some(Entry::Renewed { ttl_ms: millis(ttl) }));
     }
 
-    /// The guard has begun to stop the command, because the lease is about to end. The loss is reported by the keeper of the
-    /// lock, at the same time.
+    /// Notes that the guard has begun to stop the command, because the lease is about to end. The keeper of the lock
+    /// reports the loss at the same time.
     pub(super) fn deadline(&mut self) {
         self.is_due = true;
     }
 
-    /// The command is stopped. Only the first time counts: it is told to end once.
+    /// Records that the command is stopped. Only the first time counts: it is told to end once.
     pub(super) fn stop(&mut self, cause: Cause) {
         self.is_due = false;
         self.cause.get_or_insert(cause);
         let is_lost = matches!(cause, Cause::Lost | Cause::Asked);
-        // There SIGKILL is the first signal.
+        // With `--on-lost kill`, SIGKILL is the first signal.
         if is_lost && self.settings.on_lost == OnLost::Kill || std::mem::replace(&mut self.termed, true) {
             return;
         }
         self.report.record(|| Some(Entry::Stopping { signal: "TERM", cause }));
     }
 
-    /// What is left of the command is killed.
+    /// Records that what is left of the command is killed.
     pub(super) fn kill(&mut self) {
         self.catch_up();
         let cause = *self.cause.get_or_insert(Cause::Lost);
@@ -72,7 +72,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// The command has ended, or could not be executed for this errno.
+    /// Records that the command has ended, or could not be executed for this errno.
     pub(super) fn exited(&mut self, ended: Ended, exec_errno: i32) {
         self.catch_up();
         let ran = Instant::now().since(self.begun);
@@ -87,7 +87,7 @@ impl<'a> Recording<'a> {
         });
     }
 
-    /// Records what the guard has begun on its own.
+    /// Records the stop that the guard has begun on its own.
     fn catch_up(&mut self) {
         if self.is_due {
             self.stop(Cause::Lost);
@@ -95,7 +95,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// The name of a signal, without what all names begin with; the number of one that has none.
+/// Returns the name of a signal without the common prefix, or its number if it has no name.
 fn name(signal: i32) -> String {
     let known = Signal::try_from(signal).ok().map(Signal::as_str);
     known.and_then(|name| name.strip_prefix("SIG")).map_or_else(|| signal.to_string(), str::to_owned)

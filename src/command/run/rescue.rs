@@ -13,9 +13,9 @@ use crate::supervise::reaping::{Collected, Reaped, child, reap};
 use crate::supervise::stop::{Ladder, Step};
 use crate::supervise::sweep::Sweep;
 
-/// How long dlock waits between two passes of its own SIGKILL.
+/// Pause between two passes of dlock's own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
-/// How long after SIGKILL a process may take to go before it counts as one that cannot be stopped.
+/// Time after SIGKILL until a process counts as one that cannot be stopped.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Processes of the command that are left although everything should be gone.
@@ -27,7 +27,7 @@ pub(super) enum Left {
     Unknown,
 }
 
-/// How dlock finds the processes below itself.
+/// The means to find the processes below dlock.
 pub(super) struct Below {
     /// Children that this process already had; they do not belong to the command.
     pub(super) spared: Vec<pid_t>,
@@ -43,20 +43,20 @@ pub(super) struct Rescue<'a> {
     pub(super) command: Option<pid_t>,
     /// A process that dlock may not signal.
     pub(super) unkillable: Option<pid_t>,
-    /// Since when dlock itself has been sending SIGKILL.
+    /// The instant at which dlock itself began to send SIGKILL.
     killing_since: Option<Instant>,
-    /// When dlock sends SIGKILL again.
+    /// The instant at which dlock sends SIGKILL again.
     kill_again: Option<Instant>,
     /// dlock's own ladder, for what a killed guard left behind.
     orphans: Option<Ladder>,
-    /// Whether there is nothing more to do.
+    /// `true` if there is nothing more to do.
     over: bool,
     /// The processes that are left at the end.
     left: Option<Left>,
 }
 
 impl<'a> Rescue<'a> {
-    /// A rescue for the command that `guard` is about to start.
+    /// Makes the rescue for the command that `guard` is about to start.
     pub(super) fn new(guard: pid_t, below: &'a mut Below) -> Self {
         Self {
             guard,
@@ -71,33 +71,33 @@ impl<'a> Rescue<'a> {
         }
     }
 
-    /// The guard was killed, and its orphans are children of dlock now: stops them by this ladder.
+    /// Stops the orphans of a killed guard, which are children of dlock now, by this ladder.
     pub(super) fn take_over(&mut self, ladder: Ladder) {
         self.orphans = Some(ladder);
     }
 
-    /// Whether dlock itself has sent SIGKILL.
+    /// Returns `true` if dlock itself has sent SIGKILL.
     pub(super) fn has_killed(&self) -> bool {
         self.killing_since.is_some()
     }
 
-    /// Whether the guard's orphans are being stopped.
+    /// Returns `true` if the guard's orphans are being stopped.
     pub(super) fn has_taken_over(&self) -> bool {
         self.orphans.is_some()
     }
 
-    /// Whether there is nothing more to do.
+    /// Returns `true` if there is nothing more to do.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// What is left of the command, once this is over.
+    /// Returns what is left of the command, once the rescue is over.
     pub(super) fn left(&self) -> Option<Left> {
         self.left
     }
 
-    /// Sends SIGKILL at `kill_at`, in case the guard is frozen. Returns when to call again. `exited` says whether the command's
-    /// end is known, `holds` whether the guard's descriptor is the lock.
+    /// Sends SIGKILL at `kill_at`, in case the guard is frozen; returns the instant of the next call. `exited` says
+    /// that the command's end is known, `holds` that the guard's descriptor is the lock.
     pub(super) fn back_up_the_guard(
         &mut self,
         now: Instant,
@@ -127,7 +127,7 @@ impl<'a> Rescue<'a> {
         None
     }
 
-    /// Stops what a killed guard left behind, as far as that is due at `now`. Returns when to call again.
+    /// Stops what a killed guard left behind, as far as that is due at `now`; returns the instant of the next call.
     pub(super) fn stop_orphans(&mut self, now: Instant) -> Option<Instant> {
         let me = nix::unistd::getpid().as_raw();
         let reaped = reap(self.guard);
@@ -163,7 +163,7 @@ impl<'a> Rescue<'a> {
         Some(if reaped.collected == Collected::Some { now } else { now + KILL_AGAIN })
     }
 
-    /// Whether no process of the command is left below dlock. The kernel proves it if dlock has no other children.
+    /// Returns `true` if no process of the command is left. The kernel proves it if dlock has no other children.
     fn is_nothing_left(&mut self, me: pid_t, reaped: Reaped) -> bool {
         if self.below.spared.is_empty() || reaped.collected != Collected::All {
             return reaped.collected == Collected::NoneLeft;
@@ -172,8 +172,8 @@ impl<'a> Rescue<'a> {
         below.complete && below.listed.iter().all(|child| self.below.spared.contains(child))
     }
 
-    /// Ends the rescue although not everything was seen to end. While a process is left below `root`, or may be, the lock must
-    /// not be released.
+    /// Ends the rescue although not everything was seen to end. While a process is left below `root`, or may be, the
+    /// lock must not be released.
     fn give_up(&mut self, root: pid_t) -> Option<Left> {
         let spared = &self.below.spared;
         // A frozen guard does not collect its children, so those that have ended stay listed.

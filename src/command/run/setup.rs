@@ -33,10 +33,10 @@ use crate::variables;
 // Each lock has one descriptor at most for the guard.
 const _: () = assert!(MOST_KEYS <= MOST_LOCKS);
 
-/// The guard may take this long to start, however short the wait.
+/// The least time that the guard has to start, however short the wait.
 const GUARD_START: Duration = Duration::from_secs(1);
 
-/// What exists before there is an event loop.
+/// The results of the preparations, before there is an event loop.
 pub(super) struct Prepared {
     pub(super) signals: Signals,
     pub(super) guard: Forked,
@@ -44,7 +44,7 @@ pub(super) struct Prepared {
     pub(super) below: Below,
     /// The locked files of outer runs.
     pub(super) inherited: Vec<OwnedFd>,
-    /// What looks for the last breaks of the locks.
+    /// The reader of the locks' last breaks.
     pub(super) traces: Traces,
 }
 
@@ -52,18 +52,18 @@ fn lacking(step: Step, reason: Lack) -> Failure {
     Failure::new(Exit::Unavailable, Event::Lacking { step, reason })
 }
 
-/// The failure of a step that the system refuses, as a function of the reason.
+/// Returns a function that turns the system's reason into the failure of this step.
 pub(super) fn refused(step: Step) -> impl Fn(&dyn Display) -> Failure {
     move |reason| lacking(step, Lack::System(reason.to_string()))
 }
 
-/// Forks the guard before anything else: from the main thread, with nothing open and no other thread.
+/// Prepares the run. Forks the guard first: in the main thread, with nothing open and no other thread.
 pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Prepared, Failure> {
     if settings.connection.has_password {
         surroundings::close_to_inspection();
     }
     let (owners, name) = owners(settings)?;
-    // Before anything else is opened, which could get the number of a descriptor that is not there.
+    // Before anything else is opened, which could get the number of a descriptor that is named but not open.
     if let Some(sink) = &settings.events {
         journal::open(report, sink, &settings.connection, settings.keys.first(), owners.first(), &settings.program())?;
     }
@@ -118,14 +118,14 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     Ok(Prepared { signals, guard, contender, below, inherited, traces })
 }
 
-/// Makes a run under a handle known to a release of its lock, also when the guard of this name is gone.
+/// Announces a run under a handle, so that a release of its lock finds it even when the guard of this name is gone.
 fn announce(settings: &RunSettings, guard: &str) -> Result<(), Failure> {
     let announced = settings.handle.as_ref().map(|_| guard::under::announce(guard));
     announced.transpose().map(drop).map_err(|error| refused(Step::GuardName)(&error))
 }
 
-/// The owner of each lock, and the name of the guard: by the owner that the command knows, except under a handle, where several
-/// runs may go on.
+/// Returns the owner of each lock, and the name of the guard: the owner that the command knows, except under a handle,
+/// where several runs may go on.
 fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, String), Failure> {
     let random = || Owner::random().map_err(|error| refused(Step::OwnerId)(&error));
     if let Some(handle) = &settings.handle {
@@ -137,8 +137,8 @@ fn owners(settings: &RunSettings) -> Result<(Vec<Owner>, String), Failure> {
     Ok((owners, name))
 }
 
-/// The contender for the lock, or for all locks, each with the owner of its place among them. The owners `outer` are those of
-/// outer runs.
+/// Makes the contender for the lock, or for all locks, each with the owner at the same position. `outer` are the owners
+/// of outer runs.
 fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], outer: &[String]) -> Box<dyn Contender> {
     let about = environment::about(settings);
     let once_per = settings.once_per.map(Once::now);
@@ -166,7 +166,7 @@ fn contender(settings: &RunSettings, service: &dyn Service, owners: &[Owner], ou
     }
 }
 
-/// How long the guard's start may take: as long as `--wait`, but at least long enough for a busy machine.
+/// Returns the time limit for the guard's start: that of `--wait`, or of connecting, but at least [`GUARD_START`].
 pub(super) fn start_within(settings: &RunSettings) -> Option<Duration> {
     match settings.wait_limit {
         WaitLimit::None => Some(settings.connection.connect_timeout),
@@ -176,7 +176,7 @@ pub(super) fn start_within(settings: &RunSettings) -> Option<Duration> {
     .map(|limit| limit.max(GUARD_START))
 }
 
-/// The failure of a guard that did not start within `limit`.
+/// Returns the failure for a guard that did not start within `limit`.
 pub(super) fn slow_guard(limit: Duration) -> Failure {
     lacking(Step::Supervision, Lack::SlowGuard(limit))
 }

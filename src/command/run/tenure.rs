@@ -23,16 +23,16 @@ use crate::supervise::tokens::Tokens;
 /// The right to run a command.
 #[derive(Debug)]
 pub(super) struct Tenure {
-    /// This run's own lock, or several of them as one: kept alive, and released at the end. `None` if outer runs hold all.
+    /// This run's own lock, or several as one: kept alive, and released at the end. `None` if outer runs hold all.
     pub(super) own: Option<Grant>,
     /// The locks of outer runs, which keep and release them.
     pub(super) covers: Vec<Cover>,
-    /// The connection to the keeper of the lock that is held by a handle: it gives the lock back only once this is closed.
+    /// The connection to the keeper of a lock with a handle: it gives the lock back only once this is closed.
     pub(super) keeper: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Tenure {
-    /// The lease that limits how long the command may take to end; `None` where no own lock has one.
+    /// Returns the lease that limits the time in which the command must end; `None` if no own lock has one.
     pub(super) fn ttl(&self) -> Option<Duration> {
         match self.own.as_ref()?.lease {
             Lease::Until { ttl, .. } => Some(ttl),
@@ -40,7 +40,7 @@ impl Tenure {
         }
     }
 
-    /// The lease as granted to this run, if there is one.
+    /// Returns the lease as granted to this run, if there is one.
     pub(super) fn schedule(&self, kill_after: Duration) -> Option<Schedule> {
         match self.own.as_ref()?.lease {
             Lease::Until { sent, ttl, .. } => Some(Schedule { sent, ttl, kill_after }),
@@ -48,7 +48,7 @@ impl Tenure {
         }
     }
 
-    /// Of `keys`, the names of this run's own locks, with their fencing tokens; `None` if it has none.
+    /// Returns those of `keys` that name this run's own locks, with their fencing tokens; `None` if it has none.
     pub(super) fn own(&self, keys: &Keys, contender: &dyn Contender) -> Option<(Keys, Vec<u64>)> {
         self.own.as_ref()?;
         let is_own = |key: &Key| self.covers.iter().all(|cover| cover.key != *key);
@@ -58,12 +58,12 @@ impl Tenure {
         Some((Keys::of(names)?, tokens))
     }
 
-    /// The names of the locks that outer runs hold; `None` if there are none.
+    /// Returns the names of the locks that outer runs hold; `None` if there are none.
     pub(super) fn covered(&self) -> Option<Keys> {
         Keys::of(self.covers.iter().map(|cover| cover.key.clone()))
     }
 
-    /// The fencing tokens, in the user's order.
+    /// Returns the fencing tokens, in the user's order.
     pub(super) fn tokens(&self, contender: &dyn Contender) -> Vec<u64> {
         let tokens = contender.tokens();
         if !tokens.is_empty() {
@@ -73,13 +73,13 @@ impl Tenure {
         own.chain(self.covers.iter().map(|cover| cover.token)).collect()
     }
 
-    /// The locked files of this run's own locks.
+    /// Returns the locked files of this run's own locks.
     fn locked<'a>(&self, contender: &'a dyn Contender) -> Vec<BorrowedFd<'a>> {
         if self.own.is_some() { contender.descriptors() } else { Vec::new() }
     }
 
-    /// What travels to the guard: the locked files, and the connections to outer guards and to a keeper, which it keeps open
-    /// while any process of the command lives.
+    /// Returns the descriptors for the guard: the locked files, and the connections to outer guards and to a keeper,
+    /// which it keeps open while any process of the command lives.
     pub(super) fn descriptors<'a>(&'a self, contender: &'a dyn Contender) -> Vec<BorrowedFd<'a>> {
         let mut descriptors = self.locked(contender);
         descriptors.extend(lines(&self.covers));
@@ -87,7 +87,7 @@ impl Tenure {
         descriptors
     }
 
-    /// How the command is started, where these [`descriptors`](Self::descriptors) travel with the order.
+    /// Returns the order that starts the command, and travels with these [`descriptors`](Self::descriptors).
     pub(super) fn spawn(&self, settings: &RunSettings, kill_after: Duration, contender: &dyn Contender) -> Spawn {
         let lease = self.schedule(kill_after).and_then(|schedule| deadline(&schedule, settings.on_lost));
         let slots = self.own.iter().map(|grant| grant.slot).chain(self.covers.iter().map(|cover| cover.slot));
@@ -98,15 +98,15 @@ impl Tenure {
             ttl: leases.min(),
             lease,
             kill_after,
-            // What an outer run holds ends with that run.
+            // An outer run's lock ends with that run.
             outlives: lease.is_none() && self.own.is_some() && self.covers.is_empty(),
             inherit: if settings.close { 0 } else { self.locked(contender).len() },
             stay: settings.leftovers != Leftovers::Leave,
         }
     }
 
-    /// Keeps the own locks, and watches the outer runs that keep the others; what the server grants is longer by `delay`. Calls
-    /// `news` for every change; ends after a loss.
+    /// Keeps the own locks, and watches the outer runs that keep the others; the server's lease is longer by `delay`.
+    /// Calls `news` for every change; ends after a loss.
     pub(super) async fn keep(
         &self,
         contender: &mut dyn Contender,
@@ -125,10 +125,10 @@ impl Tenure {
         ended.into_iter().for_each(news);
     }
 
-    /// Resolves when one of the outer runs, or the keeper, does not keep its lock any more.
+    /// Resolves when one of the outer runs, or the keeper, no longer keeps its lock.
     async fn outer_end(&self) -> LeaseNews {
         if let Some(keeper) = &self.keeper {
-            // It says no more until then.
+            // The keeper sends nothing before then.
             let _ = keeper.readable().await;
             return LeaseNews::KeeperEnded;
         }
@@ -139,7 +139,7 @@ impl Tenure {
         LeaseNews::OuterEnded
     }
 
-    /// Whether one of the outer runs has ended or is about to end, and its lock with it.
+    /// Returns `true` if one of the outer runs has ended or is about to end, and its lock with it.
     pub(super) fn outer_has_ended(&self) -> bool {
         self.covers.iter().any(Cover::has_ended)
     }

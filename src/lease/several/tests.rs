@@ -21,16 +21,16 @@ const LIMITS: Limits = Limits { connect: Duration::from_secs(5), grace: GRACE, d
 /// Longer than any of these tests takes.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The holder of a lock that is none of the contenders' own.
+/// The holder of a lock that none of the contenders holds.
 const OTHER: &str = "other";
-/// The holder of a lock that a run around these contenders holds.
+/// The holder of a lock that an outer run of these contenders holds.
 const OUTER: &str = "outer";
 
-/// Who holds which lock, and all that was asked for.
+/// The holders of the locks, and all requests.
 #[derive(Default)]
 struct Table {
     holders: BTreeMap<String, String>,
-    /// The leases that are granted, where they are not unlimited.
+    /// The leases that are granted; all others are unlimited.
     leases: BTreeMap<String, Lease>,
     log: Vec<String>,
     token: u64,
@@ -130,12 +130,12 @@ impl Contender for Member {
     }
 }
 
-/// A contender for the locks of these names, as a user has typed them, and their table.
+/// Makes a contender for the locks of these names, as a user has typed them, and their table.
 fn several(names: &[&str]) -> (Several, Shared) {
     several_kept_as(names, |_| None)
 }
 
-/// A contender as [`several`] makes it, to a service that may keep some of these locks by another name.
+/// Makes a contender like [`several`], at a service that may keep some of these locks by another name.
 fn several_kept_as(names: &[&str], kept_as: fn(&str) -> Option<String>) -> (Several, Shared) {
     let table = Shared::default();
     let member = |name: &&str| {
@@ -145,7 +145,7 @@ fn several_kept_as(names: &[&str], kept_as: fn(&str) -> Option<String>) -> (Seve
     (Several::new(names.iter().map(member).collect(), GRACE, Duration::ZERO), table)
 }
 
-/// What was asked of the table, but for renewals.
+/// Returns the requests to the table, without renewals.
 fn log(table: &Shared) -> Vec<String> {
     table.borrow().log.iter().filter(|line| !line.starts_with("renew")).cloned().collect()
 }
@@ -169,7 +169,7 @@ async fn taken(several: &mut Several, wait: Wait) -> Result<Grant, Refused> {
     take(several, wait, LIMITS, |_, _| {}).await
 }
 
-/// Waits until the table was asked for `line` so many times.
+/// Waits until the table has got the request `line` this many times.
 async fn asked(table: &Shared, line: &str, times: usize) {
     while table.borrow().log.iter().filter(|seen| *seen == line).count() < times {
         pause(MS).await;
@@ -290,7 +290,7 @@ fn the_lease_that_ends_first_counts_and_one_that_has_waited_too_long_is_renewed_
     assert_eq!(grant.lease, short);
     assert!(!table.borrow().log.iter().any(|line| line.starts_with("renew")), "{:?}", table.borrow().log);
 
-    // Not due yet, and what is left of it is too little for a command, by its grace or by the delay that it may not count on.
+    // Not due yet, but too little of it is left for a command, by its grace or by the delay that is not for it.
     let grace = Grace { asked: Some(5_000 * MS), share: 2 };
     for (grace, delay) in [(grace, Duration::ZERO), (GRACE, 6_000 * MS)] {
         let (mut several, table) = self::several(&["a", "b"]);

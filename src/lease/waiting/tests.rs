@@ -37,7 +37,7 @@ fn failed(kind: ErrorKind) -> Failed {
     Failed { kind, trouble: Trouble::Said("no".to_owned()) }
 }
 
-/// What a wait does with each of these answers at 100 s, and its news.
+/// Returns a wait, its actions and its news after these answers at 100 s.
 fn played(wait: Wait, answers: Vec<Result<Attempt, Failed>>) -> (Waiting, Vec<Next>, Vec<WaitNews>) {
     let (mut waiting, mut told) = (Waiting::new(wait, GRACE), Vec::new());
     let mut answered = |answer| waiting.answered(answer, at(100), &mut |news| told.push(news));
@@ -89,7 +89,7 @@ fn a_waiter_listens_rides_out_what_may_pass_and_gives_up_what_may_not() {
         ),
         // First contact.
         (vec![Err(failed(ErrorKind::Unavailable))], vec![refused(ErrorKind::Unavailable)], vec![]),
-        // Of several locks some are held already.
+        // Some of several locks are held already.
         (
             vec![Ok(Attempt::Partly), Err(failed(ErrorKind::Unavailable)), Ok(Attempt::Held(grant(100)))],
             vec![Next::Again, Next::Pause(0), Next::Take(grant(100))],
@@ -193,7 +193,7 @@ fn late_grants_are_asked_for_again_more_often_by_a_waiter() {
     assert_eq!(nexts[1], Next::Again);
     assert_eq!(nexts[2..8], [0, 1, 2, 3, 4, 5].map(Next::Pause));
     assert_eq!(nexts[8], too_slow);
-    // One that finds it busy again begins anew.
+    // A waiter that finds it busy again begins anew.
     let first = [late(), Ok(Attempt::Busy(busy(1)))].into_iter();
     let (_, nexts, _) = played(Wait::Forever, first.chain(std::iter::repeat_with(late).take(7)).collect());
     assert_eq!(nexts[8], Next::Pause(5));

@@ -1,23 +1,23 @@
-//! All that a few contenders of different modes can come to, each of whom looks, enters and leaves in steps of its own: nobody
-//! holds beside whom it excludes, and nobody who could enter sleeps.
+//! Explores all that a few contenders of different modes can come to, each of which looks, enters and leaves in its own
+//! steps: no two hold that exclude each other, and none sleeps that could enter.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// How often each contender comes.
+/// The number of times that each contender comes.
 const COMES: u8 = 2;
 
-/// What a contender is about to do.
+/// The next step of a contender.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     /// It is not there.
     Away,
     /// It looks at the queue.
     Looks,
-    /// It has seen that it may enter this slot, and says so next.
+    /// It has seen that it may enter this slot, and reports that next.
     Enters(u32),
-    /// It waits until one of these entries has gone, or, where the second is set, has said that it has entered.
+    /// It waits until one of these entries has gone or, if the second is set, has reported that it has entered.
     Sleeps(Vec<String>, bool),
     /// It holds the lock.
     Holds,
@@ -36,12 +36,12 @@ impl World {
         Self { entries: Vec::new(), contenders, next: 0 }
     }
 
-    /// Every step that one of the contenders can take.
+    /// Returns every step that one of the contenders can take.
     fn steps(&self) -> Vec<Self> {
         (0..self.contenders.len()).flat_map(|who| [self.goes_on(who), self.leaves(who)]).flatten().collect()
     }
 
-    /// Its name, and that of its entry.
+    /// Returns its name, which is also that of its entry.
     fn name(who: usize) -> String {
         who.to_string()
     }
@@ -83,7 +83,7 @@ impl World {
         Some(world)
     }
 
-    /// It gives up, dies or releases the lock.
+    /// Returns the world after it gives up, dies or releases the lock.
     fn leaves(&self, who: usize) -> Option<Self> {
         let mut world = self.clone();
         if std::mem::replace(&mut world.contenders[who].1, State::Away) == State::Away {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// Returns the violation of the rules, if there is one.
     fn fault(&self) -> Option<String> {
         let holds = |who: &usize| self.contenders[*who].1 == State::Holds;
         let holders: Vec<usize> = (0..self.contenders.len()).filter(holds).collect();
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// Goes through all that can happen, and returns how many different states that were.
+/// Explores all that can happen; returns the number of different states.
 fn search(modes: &[Mode]) -> usize {
     let mut seen = BTreeSet::from([World::new(modes)]);
     let mut open: Vec<World> = seen.iter().cloned().collect();
@@ -133,7 +133,7 @@ fn search(modes: &[Mode]) -> usize {
         if let Some(fault) = world.fault() {
             panic!("{fault}: {world:?}");
         }
-        // Only the order of the entries counts, and not how many there were before.
+        // Only the order of the entries counts, not the number of earlier ones.
         for mut next in world.steps() {
             for (order, entry) in next.entries.iter_mut().enumerate() {
                 entry.order = i64::try_from(order).expect("few");

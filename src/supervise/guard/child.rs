@@ -15,7 +15,7 @@ use crate::supervise::guard::line::Locks;
 use crate::supervise::protocol::Spawn;
 use crate::supervise::stop::{Ladder, Step};
 
-/// How long the end of a command is not reported, because the ear may still have signals to report.
+/// Time for which the end of a command is not reported, because the ear may still have signals to report.
 const WAIT_FOR_EAR: Duration = Duration::from_millis(40);
 
 /// The command's process.
@@ -25,11 +25,11 @@ pub(super) struct Child {
     /// The descriptors of locks and of outer guards, held until everything is gone.
     locks: Locks,
     stopped: bool,
-    /// The status with which it ended, and when that was seen.
+    /// The status with which it ended, and the time at which that was seen.
     ended: Option<(c_int, Instant)>,
-    /// When it was last seen alive.
+    /// The time at which it was last seen alive.
     alive: Instant,
-    /// When it was last told to end.
+    /// The time at which it was last told to end.
     told: Option<Instant>,
     /// The steps of stopping the covered runs.
     covers: Option<Ladder>,
@@ -63,7 +63,7 @@ impl Child {
         self.ended.map(|(status, _)| status)
     }
 
-    /// Whether its locks end with the guard.
+    /// Returns `true` if its locks end with the guard.
     pub(super) fn has_locks(&self) -> bool {
         self.locks.iter().any(Option::is_some)
     }
@@ -80,19 +80,19 @@ impl Child {
         self.told.is_some()
     }
 
-    /// Whether a signal ended it, or it ended within `--kill-after` of a request to end. It may have ended at any
-    /// moment since it was last seen alive.
+    /// Returns `true` if a signal ended it, or it ended within `--kill-after` of a request to end. It may have ended at
+    /// any moment since it was last seen alive.
     pub(super) fn ended_by_request(&self) -> bool {
         let by_signal = self.ended.is_some_and(|(status, _)| libc::WIFSIGNALED(status));
         by_signal || self.told.is_some_and(|told| self.alive <= told + self.spawn.kill_after)
     }
 
-    /// Whether the ear has had enough time to report what it received before the end.
+    /// Returns `true` if the ear has had enough time to report what it received before the end.
     pub(super) fn has_waited_for_ear(&self, now: Instant) -> bool {
         self.ended.is_some_and(|(_, ended)| now >= ended + WAIT_FOR_EAR)
     }
 
-    /// The next step of stopping the covered runs; the first call begins it.
+    /// Returns the next step of stopping the covered runs; the first call begins it.
     pub(super) fn stop_covers(&mut self, now: Instant) -> Step {
         let kill_after = self.spawn.kill_after;
         let ladder = self.covers.get_or_insert_with(|| {
@@ -112,7 +112,7 @@ impl Child {
         self.concluded
     }
 
-    /// When it is to be checked again at the latest: to know whether it lives beyond the time within which a request
+    /// Returns the latest time of the next check: to know whether it lives beyond the time within which a request
     /// explains its end, and for the covered runs.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         if self.concluded {
@@ -129,5 +129,5 @@ impl Child {
     }
 }
 
-/// How long until an ended command is checked again.
+/// Pause before an ended command is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -20,9 +20,9 @@ use self::open::{Open, may_hold, raise_limit};
 use crate::supervise::process::is_below;
 use crate::supervise::signalling::signal_below;
 
-/// How many runs are accepted before the guard looks at the time again.
+/// The number of runs to accept before the guard looks at the time again.
 const AT_ONCE: usize = 64;
-/// How long it waits after an error that may last, where a run can still not be accepted.
+/// Pause after an error that may last, if a run can still not be accepted.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The length of the answer to a run that registers.
 pub(crate) const ANSWER: usize = 1;
@@ -32,18 +32,18 @@ pub(crate) const COVERED: [u8; ANSWER] = *b"y";
 pub(crate) const FULL: [u8; ANSWER] = *b"f";
 /// The answer to a process that is not known to be a part of the command.
 pub(crate) const STRANGER: [u8; ANSWER] = *b"s";
-/// The answer to a run that is not covered, where the command was told to end.
+/// The answer to a run that is not covered, if the command was told to end.
 pub(crate) const TOLD: [u8; ANSWER] = *b"t";
 /// The answer of a guard that stops its command or has none.
 pub(crate) const STOPPING: [u8; ANSWER] = *b"e";
 
-/// The address of the socket at which nested runs register with the guard of the run with this owner. Fails on a name
-/// that is too long.
+/// Returns the address of the socket at which nested runs register with the guard of the run with this owner. Fails on
+/// a name that is too long.
 pub(crate) fn address(owner: &str) -> nix::Result<UnixAddr> {
     UnixAddr::new_abstract(format!("dlock-{owner}").as_bytes())
 }
 
-/// A socket that listens at `address`.
+/// Makes a socket that listens at `address`.
 pub(super) fn listening(address: &UnixAddr) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -61,7 +61,7 @@ pub(super) struct Covers {
 }
 
 impl Covers {
-    /// Listens at `address`. Where that is impossible, no run is covered.
+    /// Listens at `address`. If that is impossible, no run is covered.
     pub(super) fn listen(address: &UnixAddr) -> Self {
         Self { listener: listening(address).ok(), open: None }
     }
@@ -116,7 +116,7 @@ impl Covers {
             match Errno::last() {
                 Errno::EMFILE if raise_limit() => {}
                 Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR => return None,
-                // It stays readable.
+                // The listener stays readable.
                 _ => {
                     std::thread::sleep(LOOK_AGAIN);
                     return None;
@@ -125,14 +125,14 @@ impl Covers {
         }
     }
 
-    /// Whether a run that is covered lives.
+    /// Returns `true` if a covered run lives.
     pub(super) fn is_any(&self) -> bool {
         self.open.as_ref().is_some_and(Open::is_any)
     }
 
     /// Tells the covered runs to end.
     pub(super) fn terminate(&self) {
-        // Its guard can hold the connection when that dlock is gone, and its process id may be in use again.
+        // Its guard can hold the connection after that dlock has gone, whose process id may be in use again.
         let me = nix::unistd::getpid().as_raw();
         for pid in self.open.iter().flat_map(Open::pids).filter(|&pid| is_below_us(pid)) {
             // A suspended process takes SIGTERM only when it is continued.
@@ -140,12 +140,12 @@ impl Covers {
         }
     }
 
-    /// The descriptors that become readable when a run begins or ends.
+    /// Returns the descriptors that become readable when a run begins or ends.
     pub(super) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.open.as_ref().map(AsFd::as_fd).into_iter().chain(self.listener.as_ref().map(AsFd::as_fd))
     }
 
-    /// The number of the listening socket.
+    /// Returns the number of the listening socket.
     pub(super) fn descriptor(&self) -> Option<RawFd> {
         self.listener.as_ref().map(AsRawFd::as_raw_fd)
     }

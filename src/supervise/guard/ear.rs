@@ -31,14 +31,14 @@ pub(super) struct Ear {
 }
 
 impl Ear {
-    /// Prepares an ear. Fails when the process may open no more descriptors.
+    /// Prepares an ear. Fails if the process may open no more descriptors.
     pub(super) fn new() -> nix::Result<Self> {
         let (reports, tells) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         Ok(Self { reports, tells, pid: None, closed: false })
     }
 
-    /// Starts the ear in the process group of this process. Every catchable signal must be blocked. Where no process
-    /// can be forked there is no ear.
+    /// Starts the ear in the process group of this process. Every catchable signal must be blocked. If no process can
+    /// be forked, there is no ear.
     pub(super) fn open(&mut self) {
         // SAFETY: getpid cannot fail; the guard has one thread, and the child makes system calls only.
         let (guard, forked) = unsafe { (libc::getpid(), libc::fork()) };
@@ -58,7 +58,7 @@ impl Ear {
         self.closed = true;
     }
 
-    /// Whether its process has been reaped, or never existed.
+    /// Returns `true` if its process has been reaped, or never existed.
     pub(super) fn is_gone(&self) -> bool {
         self.pid.is_none()
     }
@@ -76,10 +76,10 @@ impl Ear {
         }
     }
 
-    /// The next report of a signal to the group.
+    /// Returns the next report of a signal to the group.
     pub(super) fn hear(&self) -> Option<Sent> {
         let mut report = [0_u8; LENGTH];
-        // A write of this length is whole or not there.
+        // A write of this length is atomic.
         let read = nix::unistd::read(&self.reports, &mut report);
         (read == Ok(LENGTH)).then(|| {
             let word = |from: usize| i32::from_ne_bytes(report[from..from + 4].try_into().unwrap_or_default());
@@ -87,18 +87,18 @@ impl Ear {
         })
     }
 
-    /// Whether there is a report to read.
+    /// Returns `true` if there is a report to read.
     pub(super) fn has_reported(&self) -> bool {
         let mut waiting = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
         poll(&mut waiting, PollTimeout::ZERO) != Ok(0)
     }
 
-    /// Its process id while it listens, so that it can be left out when all others are signalled.
+    /// Returns its process id while it listens, so that it can be left out when all others are signalled.
     pub(super) fn pid(&self) -> Option<pid_t> {
         self.pid.filter(|_| !self.closed)
     }
 
-    /// The numbers of its descriptors.
+    /// Returns the numbers of its descriptors.
     pub(super) fn descriptors(&self) -> [RawFd; 2] {
         [self.reports.as_raw_fd(), self.tells.as_raw_fd()]
     }

@@ -16,9 +16,9 @@ use crate::supervise::guard::ear::Ear;
 use crate::supervise::process;
 use crate::supervise::signals::{Meaning, Signals, asks_to_end, meaning, meaning_of};
 
-/// How many signals are read before the guard looks at the time again.
+/// The number of signals to read before the guard looks at the time again.
 const AT_ONCE: usize = 64;
-/// How many signals that arrive while the command is forked can be kept.
+/// The number of signals that can be kept if they arrive while the command is forked.
 const EARLY: usize = 16;
 
 /// The signals to the caller's process group.
@@ -28,7 +28,7 @@ pub(super) struct Group {
     ear: Ear,
     /// The signals that the guard got while it started the command.
     early: [Option<Early>; EARLY],
-    /// Whether the guard has left the group.
+    /// `true` if the guard has left the group.
     left: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Group {
 #[derive(Clone, Copy)]
 struct Early {
     sent: Sent,
-    /// Whether the command existed then for certain. Otherwise the command's process tells whether the signal was
+    /// `true` if the command certainly existed then. Otherwise the command's process tells whether the signal was
     /// pending.
     after_fork: bool,
 }
@@ -52,7 +52,7 @@ enum Heard {
 }
 
 impl Group {
-    /// The group of the calling process. Every catchable signal must be blocked.
+    /// Returns the group of the calling process. Every catchable signal must be blocked.
     pub(super) fn new() -> nix::Result<Self> {
         let (signals, ear) = (Signals::listen()?, Ear::new()?);
         Ok(Self { id: nix::unistd::getpgrp().as_raw(), signals, ear, early: [None; EARLY], left: false })
@@ -136,12 +136,12 @@ impl Group {
         }
     }
 
-    /// Whether every signal to the group has been reported.
+    /// Returns `true` if every signal to the group has been reported.
     pub(super) fn is_quiet(&self) -> bool {
         self.ear.pid().is_none_or(process::waits_without_signals) && !self.ear.has_reported()
     }
 
-    /// Whether `child` is in the group, or was until it ended.
+    /// Returns `true` if `child` is in the group, or was until it ended.
     fn has(&self, child: pid_t) -> bool {
         // SAFETY: getpgid has no memory effects.
         let group = unsafe { libc::getpgid(child) };
@@ -153,27 +153,27 @@ impl Group {
         self.ear.changed(pid, status);
     }
 
-    /// Ends the ear, once there is no command any more that could be passed a signal.
+    /// Ends the ear, once no command is left that could be passed a signal.
     pub(super) fn close(&mut self) {
         self.ear.close();
     }
 
-    /// Whether no ear is left that another process would have to reap.
+    /// Returns `true` if no ear is left that another process would have to reap.
     pub(super) fn is_closed(&self) -> bool {
         self.ear.is_gone()
     }
 
-    /// The process id of the ear, which does not belong to the command.
+    /// Returns the process id of the ear, which does not belong to the command.
     pub(super) fn ear(&self) -> Option<pid_t> {
         self.ear.pid()
     }
 
-    /// The descriptors that become readable when a signal arrives.
+    /// Returns the descriptors that become readable when a signal arrives.
     pub(super) fn readable(&self) -> [BorrowedFd<'_>; 2] {
         [self.signals.as_fd(), self.ear.as_fd()]
     }
 
-    /// The numbers of its descriptors.
+    /// Returns the numbers of its descriptors.
     pub(super) fn descriptors(&self) -> [RawFd; 3] {
         let [reports, tells] = self.ear.descriptors();
         [self.signals.as_raw(), reports, tells]

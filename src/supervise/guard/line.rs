@@ -10,7 +10,7 @@ use nix::sys::socket::{MsgFlags, send};
 use crate::supervise::protocol::{LENGTH, Notice, Order};
 use crate::supervise::tokens::MOST_LOCKS;
 
-/// How many notices can be queued: one of each kind.
+/// The maximum number of queued notices: one of each kind.
 const WAITING: usize = 16;
 /// The size of a descriptor in a control message.
 const DESCRIPTOR: libc::c_uint = 4;
@@ -18,7 +18,7 @@ const DESCRIPTOR: libc::c_uint = 4;
 /// Descriptors that came with an order: those of locks, or connections to outer guards.
 pub(super) type Locks = [Option<OwnedFd>; MOST_LOCKS];
 
-/// What was received from dlock.
+/// A message from dlock.
 #[allow(clippy::large_enum_variant, reason = "it is handled at once, and the guard allocates nothing")]
 pub(super) enum Received {
     /// An order, and the descriptors that came with it.
@@ -43,12 +43,12 @@ impl Line {
         Self { socket, waiting: [None; WAITING], gone: false }
     }
 
-    /// Whether dlock is gone.
+    /// Returns `true` if dlock is gone.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// Whether a notice is queued.
+    /// Returns `true` if a notice is queued.
     pub(super) fn is_waiting(&self) -> bool {
         !self.gone && self.waiting[0].is_some()
     }
@@ -71,7 +71,7 @@ impl Line {
             match send(self.socket.as_raw_fd(), &notice.encode(), flags) {
                 Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => return,
                 Err(Errno::EINTR) => {}
-                // That dlock is gone is noticed by end-of-file.
+                // The end of dlock is noticed by end-of-file.
                 Ok(_) | Err(_) => {
                     self.waiting.rotate_left(1);
                     self.waiting[WAITING - 1] = None;
@@ -80,7 +80,7 @@ impl Line {
         }
     }
 
-    /// The next order.
+    /// Receives the next order.
     pub(super) fn receive(&mut self) -> Received {
         let received = if self.gone { Received::Nothing } else { receive(&self.socket) };
         self.gone |= matches!(received, Received::End);

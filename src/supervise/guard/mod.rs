@@ -51,7 +51,7 @@ use crate::supervise::process::pidfd_open;
 use crate::supervise::protocol::{LENGTH, Notice, Order, Spawn};
 use crate::supervise::sweep::Sweep;
 
-/// How long dlock waits for the guard to end. One that is frozen with its control group does not end, even when killed.
+/// Time that dlock waits for the guard to end. A guard frozen with its control group does not end, even when killed.
 const END: Duration = Duration::from_secs(1);
 
 /// dlock's end of the line to its guard.
@@ -69,7 +69,7 @@ pub(crate) struct Forked {
 }
 
 /// Forks the guard for `command`. Must be called from the main thread, before any other thread exists; every catchable
-/// signal must be blocked. In the guard this does not return. `address` is where nested runs register. The guard calls
+/// signal must be blocked. In the guard, this does not return. Nested runs register at `address`. The guard calls
 /// `farewell` when dlock died and the command is being stopped.
 pub(crate) fn fork_guard(command: Command, address: &UnixAddr, farewell: Box<dyn Fn()>) -> nix::Result<Forked> {
     let flags = SockFlag::SOCK_CLOEXEC;
@@ -88,7 +88,7 @@ pub(crate) fn fork_guard(command: Command, address: &UnixAddr, farewell: Box<dyn
 }
 
 impl Forked {
-    /// The number of the socket's descriptor.
+    /// Returns the number of the socket's descriptor.
     #[must_use]
     pub(crate) fn as_raw(&self) -> RawFd {
         self.socket.as_raw_fd()
@@ -102,14 +102,14 @@ impl Forked {
 }
 
 impl Guard {
-    /// The guard's process id.
+    /// Returns the guard's process id.
     #[must_use]
     pub(crate) fn pid(&self) -> pid_t {
         self.pid
     }
 
-    /// Waits for the end of a guard that is `done`, and kills one that has nothing to watch any more. Reaps it, because
-    /// the process that inherits it from us may not.
+    /// Waits for the end of a guard that is `done`, and kills one that has nothing left to watch. Reaps it, because the
+    /// process that would inherit it may not.
     pub(crate) fn end(&self, done: bool) {
         let pid = nix::unistd::Pid::from_raw(self.pid);
         let collected = || waitpid(pid, Some(WaitPidFlag::WNOHANG)) != Ok(WaitStatus::StillAlive);
@@ -130,8 +130,8 @@ impl Guard {
         let _ = send(self.socket.as_raw_fd(), &order.encode(), MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
     }
 
-    /// Orders the command to be started. These `locks` travel with the order: descriptors that the command inherits or that the
-    /// guard keeps, no more than [`MOST_LOCKS`](crate::supervise::tokens::MOST_LOCKS).
+    /// Orders the command to be started. The `locks` travel with the order: descriptors that the command inherits or
+    /// that the guard keeps, no more than [`MOST_LOCKS`](crate::supervise::tokens::MOST_LOCKS).
     pub(crate) fn spawn(&self, spawn: Spawn, locks: &[BorrowedFd<'_>]) -> nix::Result<()> {
         let packet = Order::Spawn(spawn).encode();
         let descriptors: Vec<RawFd> = locks.iter().map(AsRawFd::as_raw_fd).collect();
@@ -140,7 +140,7 @@ impl Guard {
         sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&packet)], rights.as_slice(), flags, None).map(drop)
     }
 
-    /// The guard's next notice; none when it is gone. Dropping the future loses none.
+    /// Returns the guard's next notice; `None` if the guard is gone. Dropping the future loses none.
     pub(crate) async fn next(&mut self) -> Option<Notice> {
         loop {
             let mut ready = self.socket.readable().await.ok()?;
@@ -152,13 +152,13 @@ impl Guard {
         }
     }
 
-    /// What the guard has said already, whether the event loop knows of it or not.
+    /// Returns what the guard has sent already, whether the event loop knows of it or not.
     pub(crate) fn has_said(&self) -> Heard {
         receive(self.socket.get_ref())
     }
 }
 
-/// What dlock's end of the socket has.
+/// The result of a look at dlock's end of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// The guard's next notice.
@@ -169,7 +169,7 @@ pub(crate) enum Heard {
     End,
 }
 
-/// Takes what is next from dlock's end of the socket.
+/// Reads the next message from dlock's end of the socket.
 fn receive(socket: &OwnedFd) -> Heard {
     loop {
         let mut packet = [0; LENGTH];

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::supervise::quota::{Load, Quota};
 
-/// The shortest time between two looks at the quota, and a lateness that says something.
+/// The shortest time between two looks at the quota, and the least lateness that is significant.
 pub(super) const OFTEN: Duration = Duration::from_millis(100);
 
 /// The guard's knowledge of a quota.
@@ -15,7 +15,7 @@ pub(super) const OFTEN: Duration = Duration::from_millis(100);
 pub(super) struct Throttled {
     pub(super) quota: Option<Quota>,
     pub(super) load: Load,
-    /// The time of the next look; none without a quota.
+    /// The time of the next look; `None` without a quota.
     pub(super) look_at: Option<Instant>,
     /// The time when the processes were counted.
     pub(super) counted: Option<Instant>,
@@ -37,8 +37,8 @@ impl Throttled {
         }
     }
 
-    /// The time by which a stop begins earlier under a lease of this length. Where it is only assumed that there are busy
-    /// processes, it is a quarter of the lease at most.
+    /// Returns the time by which a stop begins earlier under a lease of this length. If busy processes are only
+    /// assumed, it is at most a quarter of the lease and one period.
     pub(super) fn earlier(&self, quota: &Quota, lease: Duration) -> Duration {
         let earlier = quota.earlier(&self.load);
         let is_assumed = self.load.busy == 0 && self.load.late < OFTEN;
@@ -46,8 +46,9 @@ impl Throttled {
     }
 }
 
-/// The time until the next look, about `every`. The alarm then goes off a whole number of periods from now: a moment at which
-/// the guard got a processor in this period is one at which the group has some in another period.
+/// Returns the time to set for the next look, about `every`. The alarm then goes off a whole number of periods from
+/// now: a moment at which the guard got a processor in this period is one at which the group has some in another
+/// period.
 pub(super) fn in_step(every: Duration, period: Duration) -> Duration {
     let periods = (every.as_micros() / period.as_micros().max(1)).max(1);
     period.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX)) * 10 / 9

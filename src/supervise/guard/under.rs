@@ -17,17 +17,17 @@ use crate::supervise::guard::covers::listening;
 use crate::supervise::guard::{STOPPING, TOLD, address};
 use crate::supervise::process::{is_ending, parent_of};
 
-/// The name of the guard of this process's run under the handle of this owner's lock; `unique` tells it apart.
+/// Returns the name of the guard of this process's run under the handle of this lock's owner; `unique` tells it apart.
 #[must_use]
 pub(crate) fn name(owner: &str, unique: &str) -> String {
     format!("{owner}-{}-{unique}", nix::unistd::getpid())
 }
 
-/// What the name of a dlock has after that of its guard.
+/// The suffix of a dlock's name, which begins with that of its guard.
 const DLOCK: &str = ".dlock";
 
-/// Makes this process known as the dlock of the guard of this name for as long as it lives. It answers nobody: whoever looks for the
-/// guard asks it only where there is no guard any more.
+/// Announces this process as the dlock of the guard of this name for as long as it lives. It answers nobody: a process
+/// that looks for the guard asks it only if there is no guard any more.
 pub(crate) fn announce(guard: &str) -> nix::Result<()> {
     // It is closed when the process ends.
     let _ = listening(&address(&format!("{guard}{DLOCK}"))?)?.into_raw_fd();
@@ -39,12 +39,12 @@ pub(crate) fn announce(guard: &str) -> nix::Result<()> {
 pub(crate) struct Under {
     /// Its process id.
     pub pid: pid_t,
-    /// Whether it stops its command, has none, or has one that was told to end.
+    /// `true` if it stops its command, has none, or has one that was told to end.
     pub is_stopping: bool,
 }
 
-/// The guards on this host of runs under the handle of this owner's lock: those of this user and of root, for root of all users.
-/// Each may take as long as `timeout` to answer; one that does not counts as stopping.
+/// Returns the guards on this host of runs under the handle of this owner's lock: those of this user and of root, for
+/// root of all users. Each may take as long as `timeout` to answer; one that does not counts as stopping.
 pub(crate) fn guards(owner: &str, timeout: PollTimeout) -> Vec<Under> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let prefix = format!("@dlock-{owner}-");
@@ -55,7 +55,7 @@ pub(crate) fn guards(owner: &str, timeout: PollTimeout) -> Vec<Under> {
     names.dedup();
     let dlock_of = |name: &str| name.strip_prefix(&prefix)?.split_once('-')?.0.parse().ok();
     let asked = |name: &str| ask(name.strip_prefix('@')?, dlock_of(name)?, timeout);
-    // Sorted, a guard comes before its dlock, which counts where nobody answers for the guard.
+    // Sorted, a guard comes before its dlock, which counts if nobody answers for the guard.
     let mut found: Vec<(&str, Under)> = Vec::new();
     for name in names {
         let has_guard = |guard: &str| found.iter().any(|(known, _)| *known == guard);
@@ -66,13 +66,13 @@ pub(crate) fn guards(owner: &str, timeout: PollTimeout) -> Vec<Under> {
     found.into_iter().map(|(_, under)| under).collect()
 }
 
-/// Asks the guard at this name, whose dlock has this process id in its PID namespace; `None` where there is none by now, or somebody else's.
+/// Asks the guard at this name, whose dlock has this id in its PID namespace; `None` if it is gone or another user's.
 fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).ok()?;
     match connect(line.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).ok()?) {
         Ok(()) => {}
-        // It accepts nobody, and so many wait already.
+        // It accepts nobody, and its queue is full.
         Err(Errno::EAGAIN) => return Some(Under { pid: 0, is_stopping: true }),
         Err(_) => return None,
     }
@@ -86,7 +86,7 @@ fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout) != Ok(1);
     let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).unwrap_or_default();
     if !is_silent && heard == 0 {
-        // It has ended. Where it was killed, its dlock is asked.
+        // It has ended. If it was killed, its dlock is asked.
         return None;
     }
     let is_stopping = is_silent || [STOPPING, TOLD].contains(&answer);
@@ -94,7 +94,7 @@ fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     Some(Under { pid: peer.pid(), is_stopping: is_stopping || is_orphan(peer.pid(), dlock) })
 }
 
-/// Whether the dlock of this guard has ended, or is about to because of a SIGKILL.
+/// Returns `true` if the dlock of this guard has ended, or is about to because of a SIGKILL.
 fn is_orphan(guard: pid_t, dlock: pid_t) -> bool {
     // A guard that cannot be seen from here has no number.
     let Some(parent) = parent_of(guard) else { return false };

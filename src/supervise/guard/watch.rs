@@ -34,9 +34,9 @@ use crate::supervise::{process, surroundings};
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
-/// How long until what is not ready is looked at again.
+/// Pause before something that is not ready is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How many descriptors can be polled: those of the guard, and two for the covered runs.
+/// The number of descriptors that can be polled: those of the guard, and two for the covered runs.
 const WAITED_FOR: usize = 8;
 
 /// The state of the guard, allocated before the first order comes.
@@ -56,7 +56,7 @@ pub(super) struct Watch {
     kill_again: Option<Instant>,
     unkillable: Option<pid_t>,
     dlock_suspended: bool,
-    /// Whether there are more ended children to reap at once.
+    /// `true` if there are more ended children to reap at once.
     more: bool,
     /// The guard's exit code, once nothing is left to do but to deliver its notices.
     leaving: Option<c_int>,
@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// Whether dlock has received every notice, and no ear is left that another process would have to reap.
+    /// Returns `true` if dlock has received every notice, and no ear is left that another process would have to reap.
     fn may_leave(&self) -> bool {
         !self.line.is_waiting() && (self.line.is_gone() || self.group.is_closed())
     }
@@ -219,7 +219,7 @@ impl Watch {
                 self.command.go();
                 self.group.leave();
                 self.line.tell(Notice::Spawned(pid));
-                // What a command that outlives dlock holds itself, the guard must not keep locked.
+                // The guard must not keep locked what a command that outlives dlock holds itself.
                 if spawn.outlives {
                     locks.iter_mut().take(spawn.inherit).for_each(|lock| *lock = None);
                 }
@@ -281,7 +281,7 @@ impl Watch {
         }
     }
 
-    /// Collects what has ended, and leaves once there is nothing left to do.
+    /// Reaps ended children, and leaves once there is nothing left to do.
     fn reap(&mut self) {
         if self.child.is_none() {
             return;
@@ -363,7 +363,7 @@ impl Watch {
     }
 }
 
-/// What of these descriptors the command inherits.
+/// Returns those of these descriptors that the command inherits.
 fn inherited<'a>(locks: &'a Locks, spawn: &Spawn) -> &'a [Option<OwnedFd>] {
     &locks[..spawn.inherit.min(locks.len())]
 }

@@ -94,7 +94,7 @@ fn what_cannot_be_listed_is_not_taken_for_gone() {
     assert!(sweep.works());
     assert!(sweep.children(pid_t::MAX).complete, "a process that has ended has no children");
     sweep.reserve().expect("descriptors");
-    // The listing has descriptors of its own.
+    // The listing has its own descriptors.
     assert!(sweep.spare.iter().all(Option::is_some));
     assert!(sweep.children(me()).complete);
     assert!(sweep.spare.iter().all(Option::is_some));

@@ -1,5 +1,5 @@
 /*!
-Each sentence, with its kind.
+Each message, with its kind.
 */
 
 use std::io;
@@ -110,7 +110,7 @@ fn sound_answers_about_leases_are_no_faults_of_the_member() {
     let (kind, text) = told(&fault.into());
     let expected = format!("E answered with an error: etcdserver: lease already exists; {PLAIN}");
     assert_eq!((kind, text), (Unavailable, expected));
-    // On a connection that the server has refused nothing else counts.
+    // Once the server has refused the connection, nothing else counts.
     assert!(matches!(explain(&not_found, Some("SAID"), about(true, true)), Fault::Failed(_)));
 }
 

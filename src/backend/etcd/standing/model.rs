@@ -1,23 +1,23 @@
-//! All that a few contenders of different modes can come to that see only the nearest entries before their own, and read
-//! values after names: nobody holds the lock together with whom it excludes, and nobody sleeps who could enter.
+//! An exhaustive search of the states of a few contenders of different modes that see only the nearest entries before
+//! their own, and read values after names: no two holders exclude each other, and no contender sleeps that could enter.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::lock::admission::enters;
 
-/// What a contender is about to do.
+/// The next step of a contender.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
-    /// It is not there.
+    /// It has no entry.
     Away,
     /// It lists the queue.
     Lists,
-    /// It has listed the queue when these entries had entered, and reads values.
+    /// It has listed the queue, at a time when these entries had entered, and reads values.
     Reads(QueueView, Vec<i64>),
-    /// It has seen that it may enter, and says so next.
+    /// It has seen that it may enter, and records so next.
     Enters(Option<u32>),
-    /// It waits until one of these entries has gone, or, where the second is set, has said that it has entered.
+    /// It waits until one of these entries has gone or, if the flag is set, has recorded that it has entered.
     Sleeps(Vec<i64>, bool),
     /// It holds the lock.
     Holds,
@@ -27,17 +27,17 @@ enum State {
 struct Contender {
     mode: Mode,
     state: State,
-    /// How often it may still come.
+    /// Number of times that it may still join.
     comes: u8,
-    /// What orders its entry.
+    /// The order of its entry.
     order: i64,
-    /// Whether nothing was before its entry when it was made: then it need not say that it has entered.
+    /// Nothing was before its entry when that was made: it need not record that it has entered.
     alone: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
-    /// The entries, oldest first, and whether each says that it has entered.
+    /// The entries, oldest first; the flag is set once an entry records that it has entered.
     entries: Vec<(Entry, bool)>,
     contenders: Vec<Contender>,
     next: i64,
@@ -57,7 +57,7 @@ impl World {
         self.entries.iter_mut().find(|(entry, _)| entry.order == order)
     }
 
-    /// What `who` sees that looks at `near` entries.
+    /// The view of the contender `who` that looks at `near` entries.
     fn queue_view(&self, who: usize, near: usize) -> QueueView {
         let Contender { mode, order, .. } = self.contenders[who];
         let older = self.entries.iter().filter(|(entry, _)| entry.order < order);
@@ -68,7 +68,7 @@ impl World {
         QueueView { mode, slot: None, before, rest, first: self.entries.first().map(|(entry, _)| entry.clone()) }
     }
 
-    /// Gives `sight` the values that it needs, as they are now.
+    /// Adds to `sight` the current values that it needs.
     fn read(&self, mut sight: QueueView) -> QueueView {
         for entry in sight.unread() {
             if let Some((now, entered)) = self.entries.iter().find(|(now, _)| now.order == entry.order) {
@@ -79,7 +79,7 @@ impl World {
         sight
     }
 
-    /// Every step that one of the contenders can take.
+    /// The results of all steps that one of the contenders can take.
     fn steps(&self, near: usize) -> Vec<Self> {
         (0..self.contenders.len()).flat_map(|who| [self.goes_on(who, near), self.leaves(who)]).flatten().collect()
     }
@@ -125,7 +125,7 @@ impl World {
         self.entries.iter().filter(|(_, entered)| *entered).map(|(entry, _)| entry.order)
     }
 
-    /// A watch begins with the listing, when these had `entered`: what has happened since then wakes at once.
+    /// A watch begins with the listing, when these had `entered`: any event since then wakes the contender at once.
     fn sleeps(&self, watch: &Watch, entered: &[i64]) -> State {
         let (entries, turn) = match watch {
             Watch::Gone(entry) => (vec![entry.order], false),
@@ -138,7 +138,7 @@ impl World {
         if wakes { State::Lists } else { State::Sleeps(entries, turn) }
     }
 
-    /// It gives up, dies or releases the lock.
+    /// The contender gives up, dies or releases the lock.
     fn leaves(&self, who: usize) -> Option<Self> {
         let mut world = self.clone();
         if std::mem::replace(&mut world.contenders[who].state, State::Away) == State::Away {
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// The violation in this state, if there is one.
     fn fault(&self) -> Option<String> {
         let all = 0..self.contenders.len();
         let is = |who: &usize, wanted: fn(&State) -> bool| wanted(&self.contenders[*who].state);
@@ -173,7 +173,7 @@ impl World {
         if slots.iter().collect::<BTreeSet<_>>().len() < slots.len() {
             return Some(format!("the slots {slots:?}"));
         }
-        // Whoever is awake may be about to wake another one.
+        // A contender that is awake may be about to wake another one.
         let is_awake = |state: &State| !matches!(state, State::Sleeps(..) | State::Holds | State::Away);
         if all.clone().any(|who| is(&who, is_awake)) {
             return None;
@@ -188,8 +188,8 @@ impl World {
     }
 }
 
-/// Goes through all that can happen to contenders that look at `near` entries, and returns how many different states that
-/// were.
+/// Searches all states of contenders that look at `near` entries, and returns the number of distinct states. Panics on
+/// a violation.
 fn search(modes: &[Mode], comes: u8, near: usize) -> usize {
     let mut seen = BTreeSet::from([World::new(modes, comes)]);
     let mut open: Vec<World> = seen.iter().cloned().collect();
@@ -206,7 +206,7 @@ fn search(modes: &[Mode], comes: u8, near: usize) -> usize {
     seen.len()
 }
 
-/// Searches several mixtures of modes, and returns how many different states that were.
+/// Searches several mixtures of modes, and returns the total number of states.
 pub(super) fn search_all() -> usize {
     let slots = |slots: u32| Mode::Slots(slots.try_into().expect("a slot"));
     let (x, s, n) = (Mode::Exclusive, Mode::Shared, slots(2));

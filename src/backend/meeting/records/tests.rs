@@ -16,7 +16,7 @@ use crate::key::{Key, Namespace};
 const LEASE: i64 = 10;
 const MICRO: Duration = Duration::from_micros(1);
 
-/// What a record says, which change wrote it, until when it lasts and whose it is.
+/// A record's text, the change that wrote it, its end, and its party.
 type Kept = (String, i64, i64, usize);
 
 #[derive(Default)]
@@ -24,9 +24,9 @@ struct World {
     kept: BTreeMap<String, Kept>,
     version: i64,
     now: i64,
-    /// When each party was last heard of; none where it has left.
+    /// The time at which each party was last heard of; missing if it has left.
     heard: BTreeMap<usize, i64>,
-    /// Requests to write that are still on their way: whose, what, how long it lasts and the moment of which they know.
+    /// Write requests that are still on their way: party, name, text, life, and the moment that they have seen.
     late: Vec<(usize, String, String, i64, Moment)>,
 }
 
@@ -42,7 +42,7 @@ impl World {
         true
     }
 
-    /// Each mark that is opened is of a party that was heard of within its lease, and has not left.
+    /// Asserts that each opened mark belongs to a party that was heard of within its lease, and has not left.
     fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> bool {
         self.version += 1;
         let is_sound =
@@ -65,7 +65,7 @@ struct Memory {
     world: Rc<RefCell<World>>,
     meeting: Meeting,
     party: usize,
-    /// Whether the next request to write is given up, and arrives later.
+    /// `true` if the next write request is dropped, and arrives later.
     is_slow: Rc<RefCell<bool>>,
 }
 
@@ -141,7 +141,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("nothing waits")
 }
 
-/// A stream of numbers that is the same each time.
+/// A reproducible stream of numbers.
 struct Draw(u64);
 
 impl Draw {
@@ -153,7 +153,7 @@ impl Draw {
     }
 }
 
-/// Plays two to four parties, one of which has a newer process under its name, until one of them is told that all are there.
+/// Plays two to four parties, one with a newer process under its name; returns `true` if the barrier has opened.
 fn play(draw: &mut Draw) -> bool {
     let world = Rc::new(RefCell::new(World::default()));
     let wanted = 2 + draw.below(3);
@@ -197,7 +197,7 @@ fn play(draw: &mut Draw) -> bool {
                     }
                     Ok(Gathering::Waiting(_)) => {}
                     Ok(_) => drop(gone.insert(party)),
-                    // It has not been answered: it asks once more.
+                    // Without an answer, it asks once more.
                     Err(_) => drop(arrived.remove(&party)),
                 }
                 *slow[party].borrow_mut() = false;

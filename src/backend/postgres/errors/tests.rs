@@ -1,4 +1,4 @@
-//! What servers and the library say, and what dlock makes of it.
+//! Errors of servers and of the library, and dlock's messages for them.
 
 use super::ErrorKind::{Contended, Denied, Full, Unavailable, Unusable};
 use super::*;

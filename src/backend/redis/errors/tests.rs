@@ -1,4 +1,4 @@
-//! What servers and the library say, and what dlock makes of it.
+//! Errors of servers and of the library, and dlock's words for them.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::*;
 const PASSWORD: &str = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)";
 const PLAIN: &str = "is a redis server running there, or one with TLS, which has schemes of its own (rediss://)?";
 
-/// The error that a server answers with this line.
+/// Returns the error for this line of a server's answer.
 fn answer(line: &str) -> RedisError {
     let answer = parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("valid");
     answer.extract_error().expect_err("an error")
@@ -145,7 +145,7 @@ fn what_dlock_says_by_itself() {
             "1 of the 2 replicas that --replicas wants confirmed within 500ms; are they connected?",
         ),
         (too_few_sentinels("m", &failed, 1), Denied, "too few sentinels of m can be asked: one; two"),
-        // Of three, one that refuses leaves two.
+        // Of three sentinels, one that refuses leaves two.
         (too_few_sentinels("m", &failed, 2), Unavailable, "too few sentinels of m can be asked: one; two"),
         (too_few_sentinels("m", &failed[..1], 1), Unreachable, "too few sentinels of m can be asked: one"),
         (too_few_sentinels("m", &local, 2), Unusable, "too few sentinels of m can be asked: three; four"),

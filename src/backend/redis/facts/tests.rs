@@ -13,7 +13,7 @@ fn list(words: &[&str]) -> Value {
     Value::Array(words.iter().map(|word| bulk(word)).collect())
 }
 
-/// What a server says in these words.
+/// Returns the facts of a server that answers with these words.
 fn said(role: &[&str], replicas: usize, info: &str, memory: &[&str], append: &[&str]) -> Facts {
     let role = if role.is_empty() {
         Value::Nil
@@ -53,7 +53,7 @@ fn a_server_without_fault_and_one_with_many() {
     assert_eq!(verdicts(&bad, Demand::default()), expected);
     // A user without further rights.
     assert_eq!(verdicts(&facts(&Value::Nil, &[]), Demand::default()), all("skip"));
-    // Where CONFIG is not there at all, INFO tells most of it.
+    // Without CONFIG, INFO has most of the facts.
     let managed = said(
         &[],
         0,

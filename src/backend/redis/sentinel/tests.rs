@@ -69,7 +69,7 @@ fn an_address_that_is_another_server_on_each_host() {
     }
 }
 
-/// Nearly a statement: fields in any order, some of them missing or meaningless.
+/// Generates a nearly valid statement: fields in any order, some of them missing or invalid.
 fn near_statement() -> impl Strategy<Value = Value> {
     let field = |name: &'static str, values| {
         proptest::option::weighted(0.9, one_of(values)).prop_map(move |value| value.map(|value| (name, value)))

@@ -22,18 +22,18 @@ fn alone(id: &str) -> Obstacle {
     obstacle(format!(r#"{{"v":1,"id":"{id}","user":"u"}}"#))
 }
 
-/// Held by so many together; this is one of them.
+/// Held by `count` co-holders, one of which has this id.
 fn together(mode: Mode, id: &str, count: u64) -> Obstacle {
     let text = format!(r#"{{"v":1,"mode":"{}","id":"{id}","user":"u"}}"#, mode.name());
     Obstacle { beside: count - 1, ..obstacle(text) }
 }
 
-/// Slots with these numbers are taken; this owner has the one that was asked for.
+/// Slots with these numbers are taken; this owner has the requested one.
 fn taken(id: &str, numbers: &[u32]) -> Obstacle {
     Obstacle { taken: numbers.to_vec(), ..together(slots(3), id, numbers.len() as u64) }
 }
 
-/// One where a writer goes first.
+/// The same obstacle, where a writer goes first.
 fn behind(obstacle: Obstacle) -> Obstacle {
     Obstacle { writer: Some("w".to_owned()), ..obstacle }
 }
@@ -72,7 +72,7 @@ fn count(mode: Mode, servers: usize, answers: Vec<Answer>) -> Count {
     count
 }
 
-/// The refusal without what is told to people: how many votes are in the way, and which slots may be free.
+/// Summarizes a refusal: the number of votes in the way, or the slots that may be free.
 fn told(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Outer(outer) => format!("outer {}", outer.id),
@@ -93,16 +93,16 @@ fn why_an_attempt_failed() {
         (X, 3, vec![busy(alone("a")), failed(), granted()], "split, 1"),
         (X, 3, vec![busy(obstacle("theirs".to_owned())), busy(obstacle("theirs".to_owned()))], "held by 2"),
         (X, 3, vec![busy(obstacle("theirs".to_owned())), busy(obstacle("others".to_owned()))], "split, 1"),
-        // Each server names another one of the readers.
+        // Each server names another reader.
         (X, 3, vec![busy(together(S, "a", 2)), busy(together(S, "b", 2))], "held by 2"),
         (X, 3, vec![busy(together(S, "a", 2)), busy(together(n, "b", 2))], "split, 1"),
         (S, 3, vec![busy(alone("a")), busy(together(n, "b", 1))], "split, 1"),
         (S, 3, vec![busy(together(n, "a", 1)), busy(together(n, "b", 1))], "held by 2"),
-        // A writer waits: also where nobody holds the lock at the moment.
+        // A writer waits, even where nobody holds the lock at the moment.
         (S, 3, vec![busy(behind(together(S, "a", 2))), busy(behind(obstacle(String::new())))], "held by 2"),
         (S, 3, vec![busy(behind(together(S, "a", 2))), busy(alone("a")), granted()], "split, 1"),
         (n, 3, vec![busy(behind(taken("a", &[0]))), busy(behind(taken("a", &[0])))], "held by 2"),
-        // All have the same slot in mind.
+        // The requested slot is taken, and others may be free.
         (n, 3, vec![busy(taken("a", &[1])), busy(taken("a", &[1])), granted()], "elsewhere [0, 2]"),
         (n, 3, vec![busy(taken("a", &[0, 1])), busy(taken("a", &[0, 1]))], "elsewhere [2]"),
         (n, 3, vec![busy(taken("a", &[0, 1, 2])), busy(taken("a", &[0, 1, 2]))], "held by 2"),
@@ -111,7 +111,7 @@ fn why_an_attempt_failed() {
         (n, 3, vec![busy(taken("a", &[0])), failed(), busy(taken("a", &[0]))], "elsewhere [1, 2]"),
         (n, 3, vec![busy(taken("a", &[0])), failed(), granted()], "elsewhere [1, 2]"),
         (n, 3, vec![busy(alone("a")), busy(alone("a"))], "held by 2"),
-        // Another number of slots is in use where it keeps a majority away.
+        // Another number of slots is reported if it prevents a majority.
         (n, 3, vec![other(5), other(5)], "5 slots"),
         (n, 3, vec![other(5), busy(alone("a"))], "split, 1"),
         (n, 5, vec![other(5), other(5), busy(alone("a"))], "split, 1"),
@@ -121,7 +121,7 @@ fn why_an_attempt_failed() {
         (S, 3, vec![outer("o"), granted(), busy(alone("a"))], "outer o"),
         (X, 3, vec![outer("o"), outer("o")], "outer o"),
         (n, 3, vec![outer("o"), other(5), other(5)], "outer o"),
-        // And so is one that knows that it is done.
+        // So is one server that knows of a success.
         (X, 3, vec![done(7), granted(), busy(alone("a"))], "done in 7"),
         (X, 3, vec![done(7), done(7)], "done in 7"),
         (X, 3, vec![done(7), outer("o")], "outer o"),
@@ -151,7 +151,7 @@ fn who_leads_when_several_split_the_votes() {
         (n, "a", vec![granted(), busy(taken("b", &[0])), failed()], true),
         (n, "b", vec![granted(), busy(taken("a", &[0])), failed()], false),
         (n, "a", vec![granted(), granted(), busy(taken("b", &[0])), busy(taken("c", &[0])), failed()], true),
-        // Nobody keeps the votes from a writer that waits, or from the outer run.
+        // No attempt leads against a waiting writer or an outer run.
         (S, "a", vec![granted(), granted(), busy(behind(together(S, "b", 1))), failed(), failed()], false),
         (X, "a", vec![granted(), granted(), busy(alone("b")), outer("o"), failed()], false),
     ] {

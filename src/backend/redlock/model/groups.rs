@@ -1,7 +1,7 @@
 /*!
-A model of locks that several hold together: three attempts on three servers, with a clock that all share. Requests are late
-or lost, attempts give up or end at any moment, and one of them renews its lease once. Tokens are left out: two attempts
-that exclude each other count as those of the other model do.
+A model of locks with several holders: three attempts on three servers, with a shared clock. Requests are late or lost,
+attempts give up or end at any moment, and one of them renews its lease once. Tokens are left out: two attempts that
+exclude each other are numbered as in the other model.
 */
 
 use std::collections::HashSet;
@@ -12,11 +12,11 @@ use crate::backend::redlock::quorum::{Verdict, Vote, verdict};
 
 const SERVERS: usize = 3;
 const ATTEMPTS: usize = 3;
-/// The length of a lease in ticks, and when the clock stops.
+/// The length of a lease in ticks, and the tick at which the clock stops.
 const TTL: u8 = 2;
 const LAST_TICK: u8 = 4;
 
-/// How an attempt wants to hold the lock.
+/// The mode in which an attempt wants the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Writer,
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whether both may hold the lock at the same time.
+    /// Returns `true` if both may hold the lock at the same time.
     fn shares(self, other: Self) -> bool {
         match (self, other) {
             (Self::Reader, Self::Reader) => true,
@@ -36,18 +36,18 @@ impl Kind {
     }
 }
 
-/// Which rule is broken, if any.
+/// The rule that is broken, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rules {
     /// None.
     Kept,
     /// A server counts the slots that are taken there, and does not look at their numbers.
     Counted,
-    /// A reader that finds others is let in without an entry of its own.
+    /// A reader that finds others is let in without its own entry.
     NotEntered,
-    /// On a server, the hold of all ends with that of the first.
+    /// On a server, all holds end with the first one.
     EndsWithTheFirst,
-    /// Whoever gives back its vote frees the lock on that server.
+    /// An attempt that gives back its vote frees the lock on that server.
     FreedByAnyone,
     /// The lease is counted from the grant and not from the first request.
     CountedFromTheAnswer,
@@ -60,12 +60,12 @@ enum Request {
     Done,
 }
 
-/// What is between one attempt and one server.
+/// The exchange between one attempt and one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Line {
     acquire: Request,
     renew: Request,
-    /// When the attempt's entry there ends; 0 where it has none.
+    /// The tick at which the attempt's entry there ends; 0 if it has none.
     expires: u8,
 }
 
@@ -80,10 +80,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Attempt {
     phase: Phase,
-    /// When the first request, or the renewal that was confirmed, was sent.
+    /// The tick at which the first request, or the confirmed renewal, was sent.
     sent: u8,
     may_renew: bool,
-    /// When the renewal was sent that is not confirmed yet.
+    /// The tick at which the renewal was sent, until it is confirmed.
     renewed: Option<u8>,
 }
 
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// A server executes what an attempt has sent to it.
+    /// Lets a server execute the requests of an attempt.
     fn serve(&self, world: World, me: usize, index: usize, next: &mut Vec<Self>) {
         let World { kinds, rules } = world;
         let server = &self.servers[index];
@@ -223,14 +223,14 @@ impl State {
         self.attempts[me].phase == Phase::Held && self.now < self.attempts[me].sent + TTL
     }
 
-    /// Whether two attempts hold the lock that exclude each other.
+    /// Returns `true` if two attempts that exclude each other hold the lock.
     fn is_wrong(&self, world: World) -> bool {
         let together = |one: usize, other: usize| self.holds(one) && self.holds(other);
         (0..ATTEMPTS)
             .any(|one| (0..one).any(|other| together(one, other) && !world.kinds[one].shares(world.kinds[other])))
     }
 
-    /// Removes what can make no difference any more, so that states that differ in nothing else are equal. A vote that
+    /// Removes what no longer makes a difference, so that states that differ in nothing else are equal. A vote that
     /// comes when its attempt is gone would only keep others out.
     fn tidy(&mut self) {
         for me in 0..ATTEMPTS {
@@ -255,7 +255,7 @@ impl State {
     }
 }
 
-/// Visits every state that can be reached. Returns their number, or none if one of them is wrong.
+/// Visits every state that can be reached. Returns their number, or `None` if one of them is wrong.
 fn explore(world: World) -> Option<usize> {
     let mut seen: HashSet<State, BuildHasherDefault<Mix>> = HashSet::from_iter([State::first()]);
     let (mut open, mut next) = (vec![State::first()], Vec::new());

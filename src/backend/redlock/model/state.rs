@@ -6,18 +6,18 @@ use crate::backend::redlock::quorum::{Ballot, Outcome, Verdict, Vote, holders, o
 
 /// The number of servers.
 pub(super) const SERVERS: usize = 3;
-/// The length of a lease in ticks, and when the clock stops.
+/// The length of a lease in ticks, and the tick at which the clock stops.
 const TTL: u8 = 2;
 const LAST_TICK: u8 = 5;
 
-/// Which rule of the protocol is broken, if any.
+/// The rule of the protocol that is broken, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
     /// None.
     Kept,
     /// The largest count is the token, whether a majority holds it or not.
     NoWriteBack,
-    /// A token is written back even where the attempt does not hold the lock any more.
+    /// A token is written back even where the attempt no longer holds the lock.
     WriteBackAnywhere,
     /// Between the two attempts, servers may come back empty.
     Forgetting,
@@ -28,15 +28,15 @@ pub(super) enum Rules {
 /// The parameters of a run of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct World {
-    /// Which rule is broken.
+    /// The broken rule.
     pub rules: Rules,
-    /// Whether keys expire by a clock; otherwise they may disappear at any moment.
+    /// `true` if keys expire by a clock; otherwise they may disappear at any moment.
     pub timed: bool,
     /// The initial counts of the servers.
     pub counts: [u8; SERVERS],
     /// The count that each attempt proposes.
     pub proposals: [u8; 2],
-    /// Whether each attempt may ask one server twice, because the first answer was lost.
+    /// `true` if each attempt may ask one server twice, because the first answer was lost.
     pub repeats: bool,
 }
 
@@ -57,7 +57,7 @@ struct Line {
     acquire: Request,
     /// The count in the answer to `acquire`.
     count: u8,
-    /// Whether the server is of the majority that granted the attempt.
+    /// `true` if the server belongs to the majority that granted the attempt.
     counted: bool,
     write_back: Request,
     renew: Request,
@@ -85,9 +85,9 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Attempt {
     phase: Phase,
-    /// When the first request, or the last renewal that was confirmed, was sent.
+    /// The tick at which the first request, or the last confirmed renewal, was sent.
     sent: u8,
-    /// When the renewal was sent, if it was.
+    /// The tick at which the renewal was sent, if it was.
     renewed: Option<u8>,
     may_repeat: bool,
     /// The token that the other attempt had when this one began.
@@ -112,7 +112,7 @@ pub(super) struct State {
     attempts: [Attempt; 2],
 }
 
-/// A violation of what the protocol promises.
+/// A violation of the protocol's promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Violation {
     /// Both attempts got the same token.
@@ -150,7 +150,7 @@ impl State {
         }
     }
 
-    /// Removes what can make no difference any more, so that states that differ in nothing else are equal.
+    /// Removes what no longer makes a difference, so that states that differ in nothing else are equal.
     pub(super) fn tidy(&mut self) {
         for server in &mut self.servers {
             for (line, attempt) in server.lines.iter_mut().zip(&self.attempts) {
@@ -205,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// The attempt decides by the answers that have arrived, which may be any of those that were given.
+    /// Lets the attempt decide by the answers that have arrived, which may be any of those given.
     fn decide(&self, world: World, me: usize, next: &mut Vec<Self>) -> Result<(), Violation> {
         for seen in 1_u8..1 << SERVERS {
             let mut votes = [Vote::Pending; SERVERS];
@@ -240,7 +240,7 @@ impl State {
         Ok(())
     }
 
-    /// The attempt checks whether a majority holds its token.
+    /// Lets the attempt check whether a majority holds its token.
     fn confirm(&self, world: World, me: usize, token: u8, next: &mut Vec<Self>) -> Result<(), Violation> {
         let vote = |server: &Server| match server.lines[me] {
             Line { counted: true, count, .. } => Vote::Granted(count.into()),
@@ -255,7 +255,7 @@ impl State {
         if outcome(&ballots) == Outcome::Yes { self.hold(world, me, token.into(), next) } else { Ok(()) }
     }
 
-    /// The attempt is granted, unless its lease has expired.
+    /// Grants the attempt, unless its lease has expired.
     fn hold(&self, world: World, me: usize, token: u64, next: &mut Vec<Self>) -> Result<(), Violation> {
         let mut state = *self;
         let other = &self.attempts[1 - me];
@@ -285,7 +285,7 @@ impl State {
         attempt.token().is_some() && self.now < attempt.sent + TTL
     }
 
-    /// With a clock, a holder renews its lease once.
+    /// Lets a holder renew its lease once; used only with a clock.
     fn renew(&self, me: usize, next: &mut Vec<Self>) -> Result<(), Violation> {
         let mine = self.attempts[me];
         if !self.holds(mine) {
@@ -312,7 +312,7 @@ impl State {
         Ok(())
     }
 
-    /// A server executes what an attempt has sent to it.
+    /// Lets a server execute the requests of an attempt.
     fn serve(&self, world: World, me: usize, index: usize, next: &mut Vec<Self>) {
         let (attempt, server) = (&self.attempts[me], &self.servers[index]);
         let (line, id) = (&server.lines[me], u8::from(me == 1));

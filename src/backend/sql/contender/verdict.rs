@@ -1,5 +1,5 @@
 /*!
-What a look at a lock's row means: an attempt that is decided without a queue, or why the lock is not ours any more.
+Interprets a look at a lock's row: an attempt that is decided without a queue, or why the lock is no longer ours.
 */
 
 use crate::backend::sql::answers::Look;
@@ -11,8 +11,8 @@ use crate::holder::Holder;
 use crate::lock::admission::Mode;
 
 impl<D: Dialect> SqlContender<D> {
-    /// What an attempt has come to where that needs no queue: a run around this one holds the lock, a command has succeeded
-    /// in the period, or others use the lock with another number of slots.
+    /// Returns the outcome of an attempt that needs no queue: an outer run holds the lock, a command has succeeded in
+    /// the period, or others use the lock with another number of slots.
     pub(super) fn decided(&self, tried: &Tried) -> Option<Attempt> {
         let Look { free, columns, other_slots, done, now, .. } = &tried.look;
         let holder = if *free { Holder::Unknown } else { columns.holder() };
@@ -31,7 +31,7 @@ impl<D: Dialect> SqlContender<D> {
         }
     }
 
-    /// Why the lock is not ours, by what is there instead.
+    /// Describes why the lock is not ours, by the state of its row.
     pub(super) fn not_mine(&self, look: Option<&Look>) -> String {
         let Some(look) = look else { return "its row is gone from the database".to_owned() };
         match () {
@@ -43,7 +43,7 @@ impl<D: Dialect> SqlContender<D> {
                 "its place among the holders is gone: it was freed there, or the server lost it".to_owned()
             }
             () if look.free => "its row was freed, and others have had it since".to_owned(),
-            // Without its age: this host's clock is not the one that granted it.
+            // Without its age, because this host's clock is not the one that granted it.
             () => format!("its row is {}", look.columns.holder().describe(0)),
         }
     }

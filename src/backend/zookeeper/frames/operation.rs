@@ -1,5 +1,5 @@
 /*!
-The operations that the library asks for, as they are numbered.
+The numbers of the operations that the library requests.
 */
 
 pub(super) const CREATE: i32 = 1;
@@ -9,7 +9,7 @@ pub(super) const GET_DATA: i32 = 4;
 pub(super) const SET_DATA: i32 = 5;
 pub(super) const GET_ACL: i32 = 6;
 pub(super) const PING: i32 = 11;
-/// With the status of the node, which its predecessor (8) does not tell.
+/// With the status of the node, unlike its predecessor (8).
 pub(super) const GET_CHILDREN: i32 = 12;
 pub(super) const CHECK: i32 = 13;
 pub(super) const MULTI: i32 = 14;

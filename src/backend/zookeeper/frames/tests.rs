@@ -1,5 +1,5 @@
 /*!
-Frames as they come from servers of every kind: whole, cut, endless and malformed.
+Frames from servers of every kind: whole, cut, endless and malformed.
 */
 
 use proptest::collection::vec;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::property::holds;
 
-/// A frame of these parts.
+/// Builds a frame from `parts`.
 fn frame(parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     [&u32::try_from(body.len()).expect("short").to_be_bytes()[..], &body].concat()
@@ -30,7 +30,7 @@ fn notification(event: i32, path: &str) -> Vec<u8> {
     reply(NOTIFICATION, 0, &[int(event), int(3), text(path)].concat())
 }
 
-/// Whether `body` passes as the answer to `operation`.
+/// Returns `true` if `body` is accepted as the answer to `operation`.
 fn passes(operation: i32, body: &[u8]) -> bool {
     let mut unanswered = Unanswered::default();
     unanswered.note(&frame(&[&int(7), &int(operation)])).expect("few");
@@ -76,7 +76,7 @@ fn replies_must_have_the_form_that_was_asked_for() {
     }
 }
 
-/// A directory of many contenders is long, and nothing else may be.
+/// A directory with many contenders makes a long list; no other reply may be that long.
 #[test]
 fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
@@ -91,7 +91,7 @@ fn only_a_list_of_children_may_be_longer_than_a_megabyte() {
         let mut stream = reply.as_slice();
         let read = runtime.block_on(read_within(&mut stream, || unanswered.longest()));
         assert_eq!(read.is_ok(), expected, "{operation}");
-        // Nor where both were asked for.
+        // The same if both were requested.
         unanswered.note(&frame(&[&int(8), &int(operation::GET_CHILDREN)])).expect("few");
         let mut stream = reply.as_slice();
         let read = runtime.block_on(read_within(&mut stream, || unanswered.longest())).expect("a frame");
@@ -150,7 +150,7 @@ fn a_welcome_has_a_session_or_none() {
     assert!(welcome(&[]).is_err());
 }
 
-/// An operation, and a right answer to it.
+/// Generates an operation and a correct answer to it.
 fn right_answer() -> impl Strategy<Value = (i32, Vec<u8>)> {
     let path = || "/[a-zü]{0,9}".prop_map(|path| text(&path));
     let stat = || vec(any::<u8>(), STAT);
@@ -226,7 +226,7 @@ fn only_events_of_nodes_that_are_watched_pass_and_each_watch_once() {
         unanswered.check(&notification(event, path)).expect("a notification")
     };
     for operation in [NODES[0], NODES[1], CHILDREN] {
-        // Created, deleted, changed, children changed, and what no server says.
+        // Created, deleted, data changed, children changed, and two that no server sends.
         for event in [1, 2, 3, 4, 5, -1] {
             let expected = event == 2 || if operation == CHILDREN { event == 4 } else { matches!(event, 1 | 3) };
             let mut unanswered = watching(operation, 1);
@@ -235,7 +235,7 @@ fn only_events_of_nodes_that_are_watched_pass_and_each_watch_once() {
             assert!(!expected || !passes(&mut unanswered, event, "/x"), "{operation} {event} twice");
             assert!(!passes(&mut watching(operation, 0), event, "/x"), "{operation} {event} without a watch");
         }
-        // Where the node is not there, only a watch for its existence is set.
+        // If the node does not exist, only a watch on its existence is set.
         let mut unanswered = watching(operation, 1);
         unanswered.check(&reply(7, -101, &[])).expect("an answer");
         assert_eq!(passes(&mut unanswered, 2, "/x"), operation == operation::EXISTS, "{operation}");
@@ -244,12 +244,12 @@ fn only_events_of_nodes_that_are_watched_pass_and_each_watch_once() {
             unanswered.note(&frame(&[&int(8), &int(operation::REMOVE_WATCHES), &text("/x"), &int(kind)])).expect("few");
             assert_eq!(passes(&mut unanswered, 2, "/x"), remains, "{operation} without {kind}");
         }
-        // It is watched again before the event of the first watch has come.
+        // Watched again before the event of the first watch arrives.
         let mut unanswered = watching(operation, 1);
         unanswered.note(&frame(&[&int(8), &int(operation), &text("/x"), &[1]])).expect("few");
         assert_eq!([(); 3].map(|()| passes(&mut unanswered, 2, "/x")), [true, true, false], "{operation} twice");
     }
-    // What was watched on the connection before this one.
+    // Watches from the previous connection.
     let mut unanswered = Unanswered::default();
     let lists = [int(1), text("/data"), int(1), text("/exists"), int(2), text("/one"), text("/two")].concat();
     unanswered.note(&frame(&[&int(-8), &int(operation::SET_WATCHES), &[0; 8], &lists])).expect("few");

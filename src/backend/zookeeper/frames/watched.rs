@@ -1,9 +1,9 @@
 /*!
-What the library watches on one connection, as its requests say it.
+The library's watches on one connection, according to its requests.
 
-A watch is used up by one event. So a server can make nothing of notifications that were not asked for, and of the others
-no more than there were requests. A request counts even where the same path is watched already: the event of the earlier
-watch may be on its way.
+A watch is used up by one event. So a server cannot make up notifications that were not requested, and can send no more
+of the others than there were requests. A request counts even if the same path is watched already: the event of the
+earlier watch may be on its way.
 */
 
 use std::collections::HashMap;
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use crate::backend::zookeeper::frames::body::Body;
 use crate::backend::zookeeper::frames::operation;
 
-/// What of a path is not watched any more, as it is numbered.
+/// The numbers of the kinds of watches to remove.
 mod kind {
     pub(super) const CHILDREN: i32 = 1;
     pub(super) const NODE: i32 = 2;
 }
 
-/// What can happen to a node, as it is numbered.
+/// The numbers of the events.
 mod event {
     pub(super) const CREATED: i32 = 1;
     pub(super) const DELETED: i32 = 2;
@@ -25,17 +25,17 @@ mod event {
     pub(super) const CHILDREN_CHANGED: i32 = 4;
 }
 
-/// The paths that are watched, and how many events each may have.
+/// The watched paths, and the number of events that each may have.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
-    /// For what is in the node, and for whether it is there.
+    /// For a node's data and its existence.
     nodes: HashMap<String, u32>,
-    /// For the node's children.
+    /// For a node's children.
     children: HashMap<String, u32>,
 }
 
 impl Watched {
-    /// Takes note of a request, of which `body` is what follows the operation: the path that it watches, if it does.
+    /// Records a request, where `body` follows the operation. Returns the path that it watches, if any.
     pub(super) fn note(&mut self, operation: i32, body: &mut Body<'_>) -> Option<String> {
         match operation {
             operation::EXISTS | operation::GET_DATA | operation::GET_CHILDREN => {
@@ -56,7 +56,7 @@ impl Watched {
                 }
                 None
             }
-            // After another connection: for data, for existence, for children.
+            // After a reconnection: for data, for existence, for children.
             operation::SET_WATCHES | operation::SET_WATCHES2 => {
                 body.long()?;
                 for operation in [operation::GET_DATA, operation::EXISTS, operation::GET_CHILDREN] {
@@ -71,14 +71,14 @@ impl Watched {
         }
     }
 
-    /// The request to watch `path` by this operation was refused: only a node that is not there can be watched all the same.
+    /// Records that a request to watch `path` was refused. Only `EXISTS` still sets a watch, on a missing node.
     pub(super) fn refused(&mut self, operation: i32, path: &str) {
         if operation != operation::EXISTS {
             use_up(self.those(operation), path);
         }
     }
 
-    /// Whether a watch waits for this event, which uses it up.
+    /// Uses up the watches that wait for this event. Returns `true` if there was one.
     pub(super) fn take(&mut self, event: i32, path: &str) -> bool {
         match event {
             event::CREATED | event::DATA_CHANGED => use_up(&mut self.nodes, path),
@@ -88,13 +88,13 @@ impl Watched {
         }
     }
 
-    /// The paths that are watched by this operation.
+    /// Returns the watches that this operation sets.
     fn those(&mut self, operation: i32) -> &mut HashMap<String, u32> {
         if operation == operation::GET_CHILDREN { &mut self.children } else { &mut self.nodes }
     }
 }
 
-/// Takes one watch of `path` away; whether there was one.
+/// Removes one watch of `path`. Returns `true` if there was one.
 fn use_up(watches: &mut HashMap<String, u32>, path: &str) -> bool {
     let Some(count) = watches.get_mut(path) else { return false };
     *count -= 1;

@@ -1,6 +1,6 @@
 /*!
-All that a few clients of different kinds can come to in one directory, each of which decides by its own library's rule:
-who holds together with whom is what a table says, and no circle of clients waits for each other.
+Explores all states that a few clients of different kinds can reach in one directory, if each follows its own library's
+rule: those hold together that a table allows, and no circle of clients waits for each other.
 */
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ enum Kind {
     Exclusive,
     Shared,
     Slots,
-    /// A release of dlock that makes two nodes and knows no modes.
+    /// An earlier release of dlock, which creates two nodes and knows no modes.
     Earlier,
     CuratorMutex,
     CuratorRead,
@@ -30,8 +30,8 @@ use Kind::{
 const KINDS: [Kind; 10] =
     [Exclusive, Shared, Slots, Earlier, CuratorMutex, CuratorRead, CuratorWrite, KazooLock, KazooRead, KazooWrite];
 
-/// Whether one who comes later runs together with the one at the beginning of the row (`+`) or waits for it (`w`), in the
-/// order of [`KINDS`].
+/// For each pair, in the order of [`KINDS`]: `+` if the later client (column) holds together with the earlier one
+/// (row), `w` if it waits for it.
 const TOGETHER: [&str; 10] = [
     "wwwwwwwwww",
     "w+www+w++w",
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The names of its nodes, without their numbers.
+    /// Returns the names of its nodes, without their numbers.
     fn prefixes(self, id: usize) -> Vec<String> {
         let zeros = "0".repeat(24);
         let (uuid, ours) = (format!("_c_{id:08}-0000-0000-0000-000000000000"), format!("f{id:07}{zeros}"));
@@ -76,7 +76,6 @@ impl Kind {
     }
 }
 
-/// A client's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Coming,
@@ -88,22 +87,22 @@ enum State {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
     clients: Vec<(Kind, State)>,
-    /// The nodes in the order in which they were made, each with the number of its client.
+    /// The nodes in order of creation, each with the number of its client.
     nodes: Vec<(String, usize)>,
 }
 
-/// What comes after the last `mark`, or the whole name: what Curator sorts by.
+/// Returns what follows the last `mark`, or the whole name: Curator sorts by that.
 fn after<'a>(name: &'a str, marks: &[&str]) -> &'a str {
     marks.iter().find_map(|mark| name.rsplit_once(*mark)).map_or(name, |(_, after)| after)
 }
 
 impl World {
-    /// The names as the server has them: a number only says which of two nodes is the older one.
+    /// Returns the names as the server lists them; a number only says which of two nodes is older.
     fn listed(&self) -> Vec<String> {
         self.nodes.iter().enumerate().map(|(number, (name, _))| format!("{name}{number:010}")).collect()
     }
 
-    /// That `who` holds the lock, if it may enter by its own library's rule.
+    /// Returns the state of `who` as a holder, if it may enter by its own library's rule.
     fn enters(&self, who: usize) -> Option<State> {
         let listed = self.listed();
         let own = &listed[self.place(who)];
@@ -112,7 +111,7 @@ impl World {
             sorted.sort_by(|one, other| after(one, marks).cmp(after(other, marks)));
             sorted
         };
-        // kazoo looks at those nodes only that it takes for others' locks.
+        // kazoo considers only the nodes that it takes for other clients' locks.
         let is_behind = |marks: &[&str]| {
             let counts = |name: &String| marks.iter().any(|mark| name[..name.len() - 10].ends_with(*mark));
             listed.iter().take_while(|name| *name != own).any(counts)
@@ -132,7 +131,7 @@ impl World {
         enters.then_some(State::Holding(None))
     }
 
-    /// What dlock's own rule says of `who`.
+    /// Applies dlock's own rule to `who`.
     fn by_line(&self, who: usize, listed: &[String]) -> Option<State> {
         let kind = self.clients[who].0;
         let [first, middle, last] = <[String; 3]>::try_from(kind.prefixes(who)).expect("three nodes");
@@ -156,12 +155,12 @@ impl World {
         }
     }
 
-    /// The place of the first node of `who`, who has some.
+    /// Returns the index of the first node of `who`, which must have one.
     fn place(&self, who: usize) -> usize {
         self.nodes.iter().position(|(_, client)| *client == who).expect("it has nodes")
     }
 
-    /// Every step that one of the clients can take.
+    /// Returns the world after each step that one of the clients can take.
     fn steps(&self) -> Vec<Self> {
         (0..self.clients.len()).flat_map(|who| [self.goes_on(who), self.leaves(who)]).flatten().collect()
     }
@@ -195,7 +194,7 @@ impl World {
         (0..self.clients.len()).filter(holds).collect()
     }
 
-    /// What is wrong with it, if anything.
+    /// Returns the fault of this state, if it has one.
     fn fault(&self) -> Option<String> {
         let holders = self.holders();
         let states = holders.iter().map(|&who| self.clients[who].1);
@@ -210,8 +209,8 @@ impl World {
     }
 }
 
-/// Goes through all that these can come to; returns who was seen to hold together, the one who came first before the other,
-/// and how many states there were.
+/// Explores all states that these clients can reach. Returns the pairs that were seen to hold together, the earlier
+/// client first, and the number of states.
 fn search(kinds: &[Kind]) -> (BTreeSet<(Kind, Kind)>, usize) {
     let first = World { clients: kinds.iter().map(|&kind| (kind, State::Coming)).collect(), nodes: Vec::new() };
     let mut seen = BTreeSet::from([first.clone()]);
@@ -259,7 +258,7 @@ fn who_holds_together_is_as_the_table_says_and_nobody_waits_forever() {
     }
     assert_eq!(together, expected);
     assert!(states > 5_000, "{states}");
-    // Three who want slots, and a fourth client of every kind.
+    // Three clients that want slots, and a fourth one of every kind.
     for third in KINDS {
         let (seen, _) = search(&[Slots, Slots, Slots, third]);
         assert!(seen.is_subset(&expected), "{third:?}: {seen:?}");

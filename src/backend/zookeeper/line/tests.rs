@@ -1,5 +1,5 @@
 /*!
-Who stands where, by tables of lines.
+Standings in the queue, by tables of queues.
 */
 
 use std::num::NonZeroU32;
@@ -23,7 +23,7 @@ struct Client {
 }
 
 impl Client {
-    /// One whose first node has this number.
+    /// Creates a client whose first node has this number.
     fn new(mode: Mode, number: i64) -> Self {
         let owner = Owner::random().expect("random");
         let names = Names::of(&owner, mode);
@@ -43,7 +43,7 @@ impl Client {
         self.nodes[2].clone()
     }
 
-    /// Its minimum hold, which is over then.
+    /// Returns its minimum hold, which ends at `over`, in seconds.
     fn kept(&self, slot: Option<u32>, over: u64) -> Kept {
         let (mode, slot) = (self.names.mode.name(), slot.map_or_else(|| "null".to_owned(), |slot| slot.to_string()));
         let text = format!(r#"{{"v":1,"hold":1000,"id":"{}","mode":"{mode}","slot":{slot}}}"#, self.owner);
@@ -68,7 +68,7 @@ fn at(seconds: u64) -> Instant {
     Instant::from_nanos(0) + Duration::from_secs(seconds)
 }
 
-/// The line that these nodes make for `own`, the last one first.
+/// Builds the queue of these nodes for `own`, from a listing in reverse order.
 fn line(own: &Client, nodes: &[&[String]]) -> Line {
     let children: Vec<String> = nodes.iter().rev().flat_map(|nodes| nodes.iter().rev().cloned()).collect();
     Line::read(&children, &own.names, &BTreeMap::new())
@@ -95,7 +95,7 @@ fn the_smallest_sequence_number_holds_whoever_made_it() {
     // The nodes of one contender count once.
     after(&[&other.nodes, &own.nodes, &later.nodes], behind(&other, 1, Awaited::Gone(other.last())));
     after(&[&own.nodes, &foreign, &other.nodes], behind(&other, 2, Awaited::Gone(foreign[0].clone())));
-    // A dlock that makes two nodes only, as earlier releases did, and one that was robbed of its last node.
+    // A dlock with only two nodes, as in earlier releases, and one whose last node was removed.
     let pair = [other.nodes[0].clone(), other.nodes[2].clone()];
     after(&[&own.nodes, &pair], behind(&other, 1, Awaited::Gone(other.last())));
     let robbed = Behind {
@@ -132,7 +132,7 @@ fn slots_are_entered_one_after_the_other() {
     let mut two = line(second, &[&first.nodes, &second.nodes]);
     assert_eq!(line(first, &[&first.nodes, &second.nodes]).standing(), Standing::Enters { slot: Some(0) });
     assert_eq!(two.standing(), Standing::Unknown(vec![first.rival()]));
-    // There is a slot, but the one before has not said which is its own.
+    // There is a slot, but the contender before has not said which one it takes.
     two.tell(&first.rival(), None);
     let turn = |client: &Client| Awaited::Turn(client.last());
     assert_eq!(two.standing(), Standing::Behind(Behind { is_entering: true, ..behind(first, 1, turn(first)) }));
@@ -141,7 +141,7 @@ fn slots_are_entered_one_after_the_other() {
     two.tell(&first.rival(), Some(1));
     assert_eq!(two.standing(), Standing::Enters { slot: Some(0) });
     assert_eq!(two.entered(), BTreeMap::from([(first.last(), 1)]));
-    // Only the one before is asked, however many wait.
+    // Only the contender before is asked, however many wait.
     let mut four = line(own, &[&first.nodes, &second.nodes, &third.nodes, &own.nodes]);
     assert_eq!(four.standing(), Standing::Unknown(vec![third.rival()]));
     four.tell(&third.rival(), None);
@@ -151,7 +151,7 @@ fn slots_are_entered_one_after_the_other() {
     let mut three = line(third, &[&first.nodes, &second.nodes, &third.nodes]);
     three.tell(&second.rival(), Some(0));
     assert_eq!(three.standing(), full(1, Awaited::Any(vec![first.last(), second.last()])));
-    // What was seen once is known, also of ourselves.
+    // A slot that was seen once stays known, including our own.
     let entered = BTreeMap::from([(first.last(), 1), (third.last(), 0)]);
     let children: Vec<String> = [first, third, own].into_iter().flat_map(|client| client.nodes.clone()).collect();
     let standing = |client: &Client| Line::read(&children, &client.names, &entered).standing();
@@ -167,7 +167,7 @@ fn all_before_are_asked_for_their_slots_by_the_one_who_enters() {
     assert_eq!(line.standing(), Standing::Unknown(vec![first.rival()]));
     line.tell(&first.rival(), Some(0));
     assert_eq!(line.standing(), Standing::Enters { slot: Some(1) });
-    // What somebody has overwritten could be any slot.
+    // A node that somebody has overwritten could stand for any slot.
     line.tell(&first.rival(), None);
     let expected = Behind { beside: 1, is_entering: true, ..behind(&first, 1, Awaited::Turn(first.last())) };
     assert_eq!(line.standing(), Standing::Behind(expected));
@@ -180,7 +180,7 @@ fn another_number_of_slots_is_refused_to_the_later_one() {
     assert_eq!(line(&three, &[&two.nodes, &three.nodes]).standing(), refused(2, &two));
     assert_eq!(line(&three, &[&two.nodes]).standing(), refused(2, &two));
     assert_eq!(line(&two, &[&two.nodes, &three.nodes]).standing(), Standing::Enters { slot: Some(0) });
-    // One who is about to be refused does not have others refused.
+    // A contender that is about to be refused does not cause others to be refused.
     let own = Client::new(slots(2), 7);
     let standing = line(&own, &[&two.nodes, &three.nodes, &own.nodes]).standing();
     assert_eq!(standing, Standing::Behind(behind(&two, 2, Awaited::Gone(three.last()))));
@@ -199,7 +199,7 @@ fn whoever_is_not_in_the_line_would_be_behind_all() {
     assert_eq!(line(&of(X, 0), &[]).standing(), Standing::Welcome);
     assert_eq!(line(&of(X, 0), &[&reader.nodes]).standing(), busy(&reader, 0));
     assert_eq!(line(&of(S, 0), &[&reader.nodes]).standing(), Standing::Welcome);
-    // A writer that waits is not overtaken.
+    // A waiting writer is not overtaken.
     assert_eq!(line(&of(S, 0), &[&reader.nodes, &writer.nodes]).standing(), busy(&reader, 0));
     assert_eq!(line(&of(slots(2), 0), &[&one.nodes]).standing(), Standing::Welcome);
     let two = of(slots(2), 4);
@@ -229,13 +229,13 @@ fn minimum_holds_are_entries_before_all_others() {
     assert_eq!(with(&writer, &[&writer.nodes], vec![exclusive.clone()]), waits(&exclusive, 0, Some(1)));
     assert_eq!(with(&writer, &[], vec![exclusive.clone()]), waits(&exclusive, 0, None));
     assert_eq!(with(&reader, &[&reader.nodes], vec![shared.clone()]), ENTERS);
-    // The last one to end decides, and one who still contends counts once.
+    // The last one to end decides, and an owner that still contends counts once.
     let later = gone(S).kept(None, 25);
     let Standing::Behind(seen) = with(&writer, &[&writer.nodes], vec![later.clone(), shared]) else { panic!() };
     assert_eq!((seen.awaited, seen.until), (Some(Awaited::Kept(later.hold.owner().to_owned())), Some(at(25))));
     assert_eq!((seen.beside, seen.position), (1, Some(1)));
     assert_eq!(with(&reader, &[&reader.nodes], vec![reader.kept(None, 9)]), ENTERS);
-    // Slots that are kept are taken.
+    // Kept slots are taken.
     let (zero, one) = (gone(slots(2)).kept(Some(0), 40), gone(slots(2)).kept(Some(1), 35));
     assert_eq!(with(&slot, &[&slot.nodes], vec![zero.clone()]), Standing::Enters { slot: Some(1) });
     let Standing::Behind(seen) = with(&slot, &[&slot.nodes], vec![zero.clone(), one]) else { panic!() };
@@ -257,7 +257,7 @@ fn a_run_around_this_one_is_found_where_it_holds() {
     };
     assert_eq!(found(&[&outer]), Some(outer.rival()));
     assert_eq!(found(&[&inner, &beside]), Some(beside.rival()));
-    // One who only waits covers nobody.
+    // An outer run that only waits does not count.
     assert_eq!(found(&[&writer, &inner]), None);
     assert_eq!(found(&[]), None);
 }

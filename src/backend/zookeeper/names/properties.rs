@@ -1,5 +1,5 @@
 /*!
-What holds for every key and for whatever a lock's directory lists.
+Properties of every key, and of every listing of a lock's directory.
 */
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::key::Key;
 use crate::lock::admission::enters;
 use crate::property::{holds, made_of, one_of};
 
-/// The directory of a lock; none where one of the names is not valid at all.
+/// Returns the directory of a lock, or `None` if one of the names is not valid at all.
 fn directory(chroot: &str, namespace: &str, key: &str) -> Option<Result<Directory, String>> {
     let claim = Claim::example(namespace, key).ok()?;
     Some(Directory::of(chroot, &claim))
@@ -26,7 +26,7 @@ fn every_lock_has_a_directory_of_its_own_directly_in_its_namespace() {
     let spelled = |key: &str| fitted(&Key::parse(OsStr::new(key)).map(|key| key.encoded()).unwrap_or_default());
     let names = (one_of("|x|apps/x"), made_of(PIECES), made_of(PIECES), made_of(PIECES), 0..3);
     holds(3000, names, |(chroot, namespace, one, other, how)| {
-        // Often what a spelling of the first looks like.
+        // Often equal to the spelling of the first one.
         let other = if how == 0 { spelled(&one) } else { other };
         let (Some(Ok(first)), Some(Ok(second))) =
             (directory(chroot, &namespace, &one), directory(chroot, &namespace, &other))
@@ -58,7 +58,7 @@ fn a_sequence_number_is_read_whoever_wrote_it_and_never_for_another_one() {
         let read = sequence(&format!("{prefix}{number:010}"));
         match number {
             0.. => prop_assert_eq!(read, Some(number.into())),
-            // With fewer digits it has no meaning, and who gets one is told that the directory is worn out.
+            // With fewer digits it has no meaning, and its contender is told that the directory is worn out.
             _ => prop_assert!(read.is_none_or(|read| read == i64::from(number)), "{read:?}"),
         }
         prop_assert!(number < 0 || is_worn_out(number.into()) == (i64::from(number) >= LAST_SEQUENCE));
@@ -66,14 +66,14 @@ fn a_sequence_number_is_read_whoever_wrote_it_and_never_for_another_one() {
     });
 }
 
-/// One who wants the lock, before the server has numbered its nodes.
+/// A contender, before the server has numbered its nodes.
 #[derive(Clone, Debug)]
 enum Client {
-    /// A dlock with this id, which wants the lock like this.
+    /// A dlock with this id, which wants the lock in this mode.
     Ours(u128, Mode),
-    /// A dlock with this id that makes two nodes, as earlier releases did.
+    /// A dlock with this id that creates two nodes, as earlier releases did.
     Earlier(u128),
-    /// Another client, whose nodes begin like this, and how it wants the lock.
+    /// Another client, with the beginning of its node's name, and its mode.
     Foreign(String, Mode),
 }
 
@@ -98,7 +98,7 @@ fn names_of(id: u128, mode: Mode) -> Names {
 }
 
 impl Client {
-    /// The names of its nodes, without their numbers.
+    /// Returns the names of its nodes, without their numbers.
     fn prefixes(&self) -> Vec<String> {
         match self {
             Self::Ours(id, mode) => names_of(*id, *mode).all().map(str::to_owned).to_vec(),
@@ -139,7 +139,7 @@ fn client() -> impl Strategy<Value = Client> {
     prop_oneof![4 => ours, 1 => any::<u128>().prop_map(Client::Earlier), 2 => foreign]
 }
 
-/// The nodes of those who want a lock, numbered by the server in the order in which they came, with gaps.
+/// Returns the nodes of these contenders, numbered by the server in their order of arrival, with gaps.
 fn numbered(clients: &[(Client, i64)], first: i64) -> Vec<Vec<String>> {
     let mut next = first;
     let mut number = |prefix: &str| {
@@ -155,7 +155,7 @@ fn numbered(clients: &[(Client, i64)], first: i64) -> Vec<Vec<String>> {
     nodes.collect()
 }
 
-/// Where one dlock stands, when it is known who has entered a slot: everybody who may.
+/// Returns the standing of one dlock, given the `slots` that the others have entered.
 fn standing(listed: &[String], names: &Names, slots: &[(Rival, Option<u32>)]) -> Standing {
     let mut line = Line::read(listed, names, &BTreeMap::new());
     for (rival, slot) in slots {
@@ -165,7 +165,7 @@ fn standing(listed: &[String], names: &Names, slots: &[(Rival, Option<u32>)]) ->
     line.standing()
 }
 
-/// Clients of all kinds, the nodes of each, and a listing of those with others that are no locks.
+/// Clients of all kinds, the nodes of each, and a shuffled listing of these and of nodes that are no locks.
 type Listing = (Vec<(Client, i64)>, Vec<Vec<String>>, Vec<String>);
 
 fn listing() -> impl Strategy<Value = Listing> {
@@ -193,7 +193,7 @@ fn among_all_kinds_of_clients_everybody_sees_the_same_line_and_those_enter_who_m
             last: nodes[index].last().cloned().unwrap_or_default(),
         };
         let may = |index: usize| enters(modes[index], modes[..index].iter().copied());
-        // In the order of the line, each one has the number of those before it.
+        // In queue order, each one has the slot with the number of those before it.
         let has_slot = |index: usize| may(index) && modes[index].slots().is_some();
         let slot = |index: usize| has_slot(index).then(|| u32::try_from(index).expect("few"));
         let slots: Vec<(Rival, Option<u32>)> = (0..clients.len()).map(|index| (rival(index), slot(index))).collect();

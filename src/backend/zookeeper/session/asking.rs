@@ -1,5 +1,5 @@
 /*!
-Requests of a session that have nothing to do with a lock.
+Requests of a session that are independent of any lock.
 */
 
 use ::zookeeper_client::{Client, Error as ZkError};
@@ -7,7 +7,7 @@ use ::zookeeper_client::{Client, Error as ZkError};
 use crate::backend::zookeeper::session::Session;
 
 impl Session {
-    /// What the servers answer to `request`. One that is given up is noted as overdue, so that another server is asked next.
+    /// Sends `request`. If it is given up, it is noted as overdue, so that another server is asked next.
     pub(in crate::backend::zookeeper) async fn ask<T, F>(
         &mut self,
         request: impl FnOnce(Client) -> F,

@@ -1,5 +1,5 @@
 /*!
-The nodes that keep a lock taken after it was used: see [`hold`](crate::backend::zookeeper::hold).
+The nodes that keep a lock taken after its use: see [`hold`](crate::backend::zookeeper::hold).
 */
 
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::backend::zookeeper::session::records::is_record;
 use crate::backend::zookeeper::session::{Session, TOGETHER};
 use crate::clock::Instant;
 
-/// How often a minimum hold is written down anew because its directory came or went meanwhile.
+/// The maximum number of attempts to record a minimum hold whose directory comes or goes meanwhile.
 const TRIES: usize = 8;
 
 impl Session {
-    /// The minimum holds that are not over, but for that of the owner `own`. Those that are over are removed.
+    /// Returns the minimum holds that are not over, except that of the owner `own`. Removes those that are over.
     pub(in crate::backend::zookeeper) async fn holds(&mut self, own: &str) -> Result<Vec<Kept>, ZkError> {
         let listed = match std::mem::take(&mut self.listed_holds) {
             Listed::Unknown => self.list_holds().await?,
@@ -53,7 +53,7 @@ impl Session {
         Ok(absent(answer)?.map_or(Listed::Nowhere, |(names, _)| Listed::Names(names)))
     }
 
-    /// Reads the nodes of these names, and asks for the time at the servers: by that they are dated.
+    /// Reads the nodes of these names, and the servers' time, by which they are dated.
     async fn learn(&mut self, names: &[String]) -> Result<(), ZkError> {
         let paths: Vec<String> = names.iter().map(|name| self.directory.hold(name)).collect();
         let read = self.read_all(&paths).await?;
@@ -64,7 +64,7 @@ impl Session {
         for (path, _, _, data) in &held {
             let client = self.client.clone();
             let sent = self.traffic.begin();
-            // Their age counts from when they were made, which this does not change.
+            // Their age counts from their creation, which this does not change.
             let written = client.set_data(path, data, None).await;
             self.traffic.end(sent, true, &written);
             if let Some(stat) = absent(written)? {
@@ -72,7 +72,7 @@ impl Session {
                 break;
             }
         }
-        // Where none is there any more, nothing is held.
+        // If none exists any more, nothing is held.
         let Some(now) = now else { return Ok(()) };
         for (_, name, hold, _) in held {
             let over = Instant::now() + hold.left(now);
@@ -81,8 +81,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the nodes of these names, and their directory when it is empty. Nothing depends on it: others see themselves
-    /// what is over.
+    /// Removes the nodes of these names, and their directory if it is empty. Errors do not matter: others see for
+    /// themselves what is over.
     async fn remove_holds(&mut self, names: &[String]) {
         let client = self.client.clone();
         for names in names.chunks(TOGETHER) {
@@ -97,8 +97,8 @@ impl Session {
         self.traffic.end(sent, true, &removed);
     }
 
-    /// Writes down that the lock, which is ours by the nodes of `triple`, is to be held for `min_hold` from now on, with the
-    /// published `text` of the owner `own`. Once is enough.
+    /// Records that the lock, which is ours by the nodes of `triple`, is to be held for `min_hold` from now on, with
+    /// the published `text` of the owner `own`. Does nothing if it is known to be recorded.
     pub(in crate::backend::zookeeper) async fn write_hold(
         &mut self,
         triple: &Triple,
@@ -134,7 +134,7 @@ impl Session {
                 {
                     makes_directory = true;
                 }
-                // Also where an earlier request has written it, and its answer was lost.
+                // Also if an earlier request has recorded it, and its answer was lost.
                 Ok(()) | Err(MultiWriteError::OperationFailed { source: ZkError::NodeExists, .. }) => {
                     self.own_hold = Some(Instant::now() + min_hold);
                     return Ok(());
@@ -145,7 +145,7 @@ impl Session {
         Err(ZkError::NoNode)
     }
 
-    /// Removes what says that the owner `own` holds the lock for a time, also where the answer to its writing was lost.
+    /// Removes the minimum hold of the owner `own`, even if the answer to the request that recorded it was lost.
     pub(in crate::backend::zookeeper) async fn end_hold(&mut self, own: &str) -> Result<(), ZkError> {
         let client = self.client.clone();
         let sent = self.traffic.begin();

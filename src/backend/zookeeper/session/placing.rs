@@ -1,5 +1,5 @@
 /*!
-Our nodes in the queue: made with a look at it, written to, and removed.
+Our nodes in the queue: creates them together with a look, writes to them, and removes them.
 */
 
 use ::zookeeper_client::{CreateMode, Error as ZkError, MultiWriteResult, MultiWriter, Stat};
@@ -12,14 +12,14 @@ use crate::backend::zookeeper::session::clock::ServerClock;
 use crate::backend::zookeeper::texts;
 use crate::clock::Instant;
 
-/// How often a slot is entered anew where something else than we has written to our node.
+/// The maximum number of attempts to enter a slot while somebody else writes to our node.
 const ENTRIES: usize = 4;
 
-/// The names of a directory's children; none where there is no such directory.
+/// The names of a directory's children; `None` if there is no such directory.
 type Children = Option<Vec<String>>;
 
 impl Session {
-    /// A look at the lock's children, after `write`: both in one round trip.
+    /// Sends `write` and lists the lock's children after it, both in one round trip.
     pub(in crate::backend::zookeeper) async fn look(
         &mut self,
         write: Write,
@@ -41,7 +41,7 @@ impl Session {
         let made = directories::make(&client, &paths, directories::OF_LOCK, keeper.as_deref(), self.acls);
         let own = self.directory.path();
         let beside = self.directory.beside();
-        // Asked for after the list: whoever left it before has written down its hold by then.
+        // Requested after the list: a contender that left before that has recorded its hold by then.
         let may_enter = creates || self.position == Some(1);
         let holds = async { if may_enter { Some(client.get_children(&beside).await) } else { None } };
         let (made, written, listed, holds) = tokio::join!(made, writer.commit(), client.get_children(own), holds);
@@ -50,7 +50,7 @@ impl Session {
             Some(Ok(None)) => Listed::Nowhere,
             Some(Err(_)) | None => Listed::Unknown,
         };
-        // What is wrong with the directories is why there could be no nodes in them.
+        // An error in creating the directories explains why no nodes could be created in them.
         let written = written.map_err(ZkError::from).map_err(|error| made.err().unwrap_or(error));
         self.traffic.end(sent, write != Write::Nothing, &written);
         self.traffic.end(sent, false, &listed);
@@ -59,7 +59,7 @@ impl Session {
                 self.placed = self.made(sent, results).await;
                 self.counted = true;
                 if listed.as_ref().is_ok_and(|(_, stat)| directories::may_be_ours(stat)) {
-                    // Nothing hangs on the answer.
+                    // The answer does not matter.
                     drop(client.set_data(self.directory.path(), OF_LOCK, None));
                 }
                 Ok(())
@@ -75,7 +75,7 @@ impl Session {
         (written, absent(listed).map(|listed| listed.map(|(children, _)| children)))
     }
 
-    /// Adds what `write` asks for.
+    /// Adds the operations of `write`.
     fn prepare(&self, writer: &mut MultiWriter<'_>, write: Write) -> Result<(), ZkError> {
         match (write, &self.placed) {
             (Write::Create | Write::CreateAll, _) => {
@@ -88,12 +88,12 @@ impl Session {
         }
     }
 
-    /// Adds that nodes of these names must be there.
+    /// Adds a check that nodes of these names exist.
     pub(super) fn check(&self, writer: &mut MultiWriter<'_>, names: &[&str]) -> Result<(), ZkError> {
         names.iter().try_for_each(|name| writer.add_check_version(&self.directory.node(name), -1))
     }
 
-    /// Reads what came of making our nodes.
+    /// Reads the results of creating our nodes.
     async fn made(&mut self, sent: Instant, results: Vec<MultiWriteResult>) -> Placed {
         let [
             MultiWriteResult::Create { path: first, stat },
@@ -107,7 +107,7 @@ impl Session {
         if !names.iter().zip(self.names.all()).all(|(name, ours)| name.starts_with(ours)) {
             return Placed::Unsure;
         }
-        // Some servers forget the status in the answer.
+        // Some servers omit the status in the answer.
         let stat = if stat.is_invalid() { self.stat(&names[0]).await.ok().flatten() } else { Some(*stat) };
         match stat {
             Some(stat) => self.placed_at(sent, names, &stat),
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Our nodes of these names, if `stat`, which is one's status, says that they are this session's.
+    /// Returns our nodes of these names, if `stat`, the status of one of them, says that they are this session's.
     pub(in crate::backend::zookeeper) fn placed_at(
         &mut self,
         sent: Instant,
@@ -131,7 +131,7 @@ impl Session {
         Placed::At(Triple { first, middle, last, czxid: stat.czxid })
     }
 
-    /// Removes nodes, all at once or, where one is gone already, one by one; says whether all were there.
+    /// Removes nodes, all at once or, if one is gone already, one by one. Returns `true` if all of them were there.
     pub(in crate::backend::zookeeper) async fn remove(&mut self, names: &[&str]) -> Result<bool, ZkError> {
         let client = self.client.clone();
         let paths: Vec<String> = names.iter().map(|name| self.directory.node(name)).collect();
@@ -154,8 +154,8 @@ impl Session {
         Ok(false)
     }
 
-    /// Publishes `text` on our first node, and confirms that the others are there. Says what the first one's status is then,
-    /// and takes note of a request to stop.
+    /// Publishes `text` on our first node, and confirms that the others exist. Returns the first one's new status, and
+    /// records a request to stop.
     pub(in crate::backend::zookeeper) async fn renew(
         &mut self,
         triple: &Triple,
@@ -164,9 +164,9 @@ impl Session {
         let client = self.client.clone();
         let mut writer = client.new_multi_writer();
         writer.add_set_data(&self.directory.node(&triple.first), text.as_bytes(), None)?;
-        // Not written to: their watchers would wake for nothing.
+        // Not written to: that would wake their watchers for nothing.
         self.check(&mut writer, &[&triple.middle, &triple.last])?;
-        // Who asks us to stop writes to the one between them.
+        // Requests to stop are written to the middle one.
         let middle = self.directory.node(&triple.middle);
         let sent = self.traffic.begin();
         let (written, read) = tokio::join!(writer.commit(), client.get_data(&middle));
@@ -180,13 +180,13 @@ impl Session {
         }
     }
 
-    /// Publishes `text` on our first node without waiting for the answer: nothing hangs on it.
+    /// Publishes `text` on our first node without waiting for the answer, which does not matter.
     pub(in crate::backend::zookeeper) fn publish(&self, triple: &Triple, text: &str) {
         drop(self.client.set_data(&self.directory.node(&triple.first), text.as_bytes(), None));
     }
 
-    /// Enters `slot`: publishes `text`, which says so, on our first and last node. Returns the slot that we have then, which is
-    /// another one where an earlier request, whose answer was lost, has entered that; none where our nodes are gone.
+    /// Enters `slot`: publishes `text`, which names it, on our first and last node. Returns our slot: another one if an
+    /// earlier request, whose answer was lost, has entered that; `None` if our nodes are gone or kept changing.
     pub(in crate::backend::zookeeper) async fn enter(
         &mut self,
         triple: &Triple,
@@ -194,8 +194,8 @@ impl Session {
         text: &str,
     ) -> Result<Option<u32>, ZkError> {
         let client = self.client.clone();
-        // Others count on the slot that a node has once said, so that it must not say another one. Its last node is written to
-        // only here.
+        // Others rely on the slot that a node has once named, so it must never name another one. Our last node is
+        // written to only here.
         let mut version = 0;
         for _ in 0..ENTRIES {
             let mut writer = client.new_multi_writer();

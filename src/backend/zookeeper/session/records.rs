@@ -1,5 +1,5 @@
 /*!
-The node that says in which period a command has succeeded: see [`once`](crate::backend::zookeeper::once).
+The node that records the last success in a period: see [`once`](crate::backend::zookeeper::once).
 */
 
 use ::zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError};
@@ -7,30 +7,30 @@ use ::zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError};
 use crate::backend::zookeeper::nodes::{Triple, absent};
 use crate::backend::zookeeper::session::{Content, Session};
 
-/// How such nodes are called, before the length of the periods. No owner's id begins like this.
+/// The prefix of the names of such nodes, before the length of the periods. No owner's id begins like this.
 const NAME: &str = "once-";
-/// How the node with the trace of the last break is called.
+/// The name of the node with the trace of the last break.
 pub(in crate::backend::zookeeper) const BROKEN: &str = "once-broken";
-/// How often a record is written anew because its node or its directory came or went meanwhile.
+/// The maximum number of attempts to write a record whose node or directory comes or goes meanwhile.
 const TRIES: usize = 8;
 
-/// Whether a node has what is recorded of the periods of some length.
+/// Returns `true` if a node has the record for periods of some length.
 pub(in crate::backend::zookeeper) fn is_of_periods(name: &str) -> bool {
     name.strip_prefix(NAME).is_some_and(|length| length.parse::<u64>().is_ok())
 }
 
-/// Whether a node next to those of minimum holds has such a name, and so holds nothing.
+/// Returns `true` if a node next to those of minimum holds has such a name, and so holds nothing.
 pub(in crate::backend::zookeeper) fn is_record(name: &str) -> bool {
     name.starts_with(NAME)
 }
 
 impl Session {
-    /// The path of the node for periods of this length in milliseconds.
+    /// Returns the path of the node for periods of this length in milliseconds.
     fn record(&self, length: u64) -> String {
         self.directory.hold(&format!("{NAME}{length}"))
     }
 
-    /// What is recorded of periods of this length in milliseconds, and the node's status; none where nothing is.
+    /// Reads the record for periods of this length in milliseconds, with its node's status; `None` if there is none.
     pub(in crate::backend::zookeeper) async fn read_record(&mut self, length: u64) -> Result<Option<Content>, ZkError> {
         let (client, path) = (self.client.clone(), self.record(length));
         let sent = self.traffic.begin();
@@ -39,8 +39,8 @@ impl Session {
         absent(answer)
     }
 
-    /// Removes what is recorded of periods of this length, which was last written as this `version`, and the directory when it
-    /// is empty. Nothing depends on it: others see themselves what does not count any more.
+    /// Removes the record for periods of this length, which was last read in this `version`, and the directory if it is
+    /// empty. Errors do not matter: others see for themselves what no longer counts.
     pub(in crate::backend::zookeeper) async fn remove_record(&mut self, length: u64, version: i32) {
         let (client, path, directory) = (self.client.clone(), self.record(length), self.directory.beside());
         for (path, version) in [(path, Some(version)), (directory, None)] {
@@ -50,8 +50,8 @@ impl Session {
         }
     }
 
-    /// Removes the nodes of `triple`, and records `text` of periods of this length in the same request; `is_there` says whether
-    /// the record was there when it was last looked for. Returns false, and has done nothing, where one of our nodes is gone.
+    /// Removes the nodes of `triple` and, in the same request, records `text` for periods of this length; `is_there` if
+    /// a record was there at the last look. Returns `false`, with nothing done, if one of our nodes is gone.
     pub(in crate::backend::zookeeper) async fn remove_with_record(
         &mut self,
         triple: &Triple,

@@ -1,5 +1,5 @@
 /*!
-What a session waits for: in the queue, for what can let us in; while the lock is ours, for the end of our own nodes.
+The waits of a session: in the queue, for what can let us in; while the lock is ours, for the end of our nodes.
 */
 
 use std::collections::HashSet;
@@ -15,18 +15,18 @@ use crate::backend::zookeeper::texts;
 use crate::clock::{Instant, before};
 use crate::lock::news::news_every;
 
-/// How long a waiter waits for an answer at most.
+/// The longest time that a waiter waits for an answer.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Resolves when what we wait for has come, when our nodes are gone, and now and then so that the news are fresh.
+    /// Resolves when the awaited event has come, when our nodes are gone, and now and then to keep the news fresh.
     pub(in crate::backend::zookeeper) async fn wait(&mut self) -> Result<(), ZkError> {
         let Some(awaited) = self.awaited.clone() else { return Ok(()) };
         let (limit, free_at) = (OVERDUE.min(self.length / 3), self.free_at);
         let is_free = || free_at.is_some_and(|at| Instant::now() >= at);
         let begun = Instant::now();
         let mut news_at = begun + news_every(self.length, self.entries);
-        // Where an outage has swallowed the event, the lock is free no longer than a lease.
+        // If an outage has swallowed the event, the lock stays free no longer than a lease.
         let mut look_at = begun + self.length;
         loop {
             let Some(watcher) = self.watch(&awaited).await? else { return Ok(()) };
@@ -34,11 +34,11 @@ impl Session {
             loop {
                 let heartbeat = Instant::now() + self.length / HEARTBEATS;
                 match before(free_at.map_or(heartbeat, |at| at.min(heartbeat)), &mut changed).await {
-                    // The watch is used up, and what was awaited may be still to come.
+                    // The watch is used up, and the awaited event may be still to come.
                     Ok(event) if is_change(event.event_type) => break,
                     Ok(_) => return Ok(()),
                     Err(_) if is_free() => return Ok(()),
-                    // The queue may have grown since: many who came early must not all list it at once.
+                    // The queue may have grown since: many early waiters must not all list it at once.
                     Err(_) if Instant::now() >= news_at => {
                         let counted = before(Instant::now() + limit, self.count_entries()).await;
                         self.entries = counted.unwrap_or(Err(ZkError::Timeout))?;
@@ -64,14 +64,14 @@ impl Session {
         }
     }
 
-    /// Resolves when something has happened to our nodes, we were asked to stop or the session has ended; never when that cannot
-    /// be heard.
+    /// Resolves when something has happened to our nodes, when we were asked to stop, or when the session has ended;
+    /// never if that cannot be watched.
     pub(in crate::backend::zookeeper) async fn disturbed(&mut self) {
         let Placed::At(triple) = self.placed.clone() else { return std::future::pending().await };
         let mut state = self.client.state_watcher();
         let paths = triple.all().map(|name| self.directory.node(name));
         let known = self.heard.as_ref().map(|(_, stat)| stat.version);
-        // What the server owes here is not waited for, so it is not noted as overdue either.
+        // Nobody waits for these answers, so they are not noted as overdue either.
         let (client, own_watch) = (self.client.clone(), &mut self.own_watch);
         let event = async {
             let watch = match own_watch {
@@ -96,26 +96,26 @@ impl Session {
         }
     }
 
-    /// How many contenders there are now, nearly: foreign ones have fewer nodes. Costs less than listing them.
+    /// Returns the approximate number of contenders: foreign ones have fewer nodes. Costs less than listing them.
     async fn count_entries(&mut self) -> Result<u64, ZkError> {
         let directory = self.directory.path().to_owned();
         let stat = self.stat_at(&directory).await?;
         Ok(stat.map_or(0, |stat| u64::try_from(stat.num_children / EACH).unwrap_or_default()))
     }
 
-    /// Watches for what is awaited; none where it has come already.
+    /// Watches for the awaited event. Returns `None` if it has come already.
     async fn watch(&mut self, awaited: &Awaited) -> Result<Option<OneshotWatcher>, ZkError> {
         let (client, path) = (self.client.clone(), self.watched(awaited));
         let sent = self.traffic.begin();
         match awaited {
             Awaited::Gone(_) | Awaited::Turn(_) => {
-                // Unlike one on its existence, a watch on its data is not set where there is none.
+                // Unlike one on its existence, a watch on its data is not set if there is no node.
                 let answer = client.get_and_watch_data(&path).await;
                 self.traffic.end(sent, false, &answer);
                 let read = absent(answer)?.filter(|(data, ..)| !has_entered(awaited, data));
                 Ok(read.map(|(_, _, watcher)| watcher))
             }
-            // The children of a node that never has any end with it, and writing to it does not count.
+            // For a hold, a node without children: this watch fires when it is deleted, but not when it is written to.
             Awaited::Any(_) | Awaited::Kept(_) => {
                 let answer = client.get_and_watch_children(&path).await;
                 self.traffic.end(sent, false, &answer);
@@ -125,7 +125,7 @@ impl Session {
         }
     }
 
-    /// Whether what is awaited has come, without a watch.
+    /// Returns `true` if the awaited event has come, without setting a watch.
     async fn has_come(&mut self, awaited: &Awaited) -> Result<bool, ZkError> {
         let (client, path) = (self.client.clone(), self.watched(awaited));
         match awaited {
@@ -143,12 +143,12 @@ impl Session {
         }
     }
 
-    /// Whether a node in the lock's directory is not there.
+    /// Returns `true` if a node in the lock's directory does not exist.
     async fn is_gone(&mut self, name: &str) -> Result<bool, ZkError> {
         Ok(self.stat(name).await?.is_none())
     }
 
-    /// The path of the node where what is awaited can be seen.
+    /// Returns the path of the node that shows the awaited event.
     fn watched(&self, awaited: &Awaited) -> String {
         match awaited {
             Awaited::Gone(node) | Awaited::Turn(node) => self.directory.node(node),
@@ -158,17 +158,17 @@ impl Session {
     }
 }
 
-/// Whether an event only says that something has changed.
+/// Returns `true` if an event only says that something has changed.
 fn is_change(event: EventType) -> bool {
     matches!(event, EventType::NodeDataChanged | EventType::NodeChildrenChanged)
 }
 
-/// Whether what is awaited is that a contender enters a slot, and its node with these `data` says so.
+/// Returns `true` if we wait for a contender to enter a slot, and its node's `data` say that it has.
 fn has_entered(awaited: &Awaited, data: &[u8]) -> bool {
     matches!(awaited, Awaited::Turn(_)) && texts::slot(data).is_some()
 }
 
-/// Whether what is awaited is the end of one of several nodes, and one is not among these `children`.
+/// Returns `true` if we wait for the end of one of several nodes, and one is not among these `children`.
 fn has_gone(awaited: &Awaited, children: &[String]) -> bool {
     let Awaited::Any(nodes) = awaited else { return false };
     let there: HashSet<&String> = children.iter().collect();

@@ -8,7 +8,7 @@ use crate::cli::defaults::{Kind, kind};
 use crate::cli::settable;
 use crate::command::generate::manual::parts::{DATE, entries, list, listed, paragraphs, see_also};
 
-/// What it is called for, in the place of a subcommand.
+/// The name of this page, in the place of a subcommand.
 pub(super) const CONFIGURATION: &str = "config.5";
 
 const ABOUT: &[&str] = &[
@@ -62,11 +62,11 @@ const KINDS: &[(&str, Kind)] = &[
     ("true or false", Kind::Switch),
 ];
 
-/// The option that is on no command line.
+/// The option that no command line takes.
 const PASSWORD: (&str, &str) =
     ("password = TEXT", "the password for the backend; no option on the command line takes it");
 
-/// What no option is for.
+/// The setting without an option.
 const FLOCK_PATHS: (&str, &str) = (
     "flock-paths = [PATTERN, ...]",
     "the absolute paths that dlock-flock(1) locks at the backend of the config files; all others are locked on this host. In a pattern, * \
@@ -121,7 +121,7 @@ pub(super) fn configuration(text: &mut Vec<u8>) {
     text.extend_from_slice(page.render().as_bytes());
 }
 
-/// The names of the options that take values of this kind.
+/// Returns the names of the options that take values of this kind.
 fn names(of: Kind) -> String {
     let options = settable();
     let of_kind = options.iter().filter(|option| kind(option) == of);

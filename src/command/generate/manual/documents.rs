@@ -7,10 +7,10 @@ use clap_mangen::roff::{Roff, roman};
 use crate::command::generate::manual::parts::{DATE, list, listed, paragraphs, see_also};
 use crate::schema;
 
-/// What it is called for, in the place of a subcommand.
+/// The name of this page, in the place of a subcommand.
 pub(super) const DOCUMENTS: &str = "json";
 
-/// What is true of all documents.
+/// Rules for all documents.
 const ABOUT_DOCUMENTS: &[&str] = &[
     "With --json, dlock status, list, acquire, latch show, check and config print one JSON document on one line. With --watch, status and \
      list print one at once and another whenever something changes; that time passes (renewed, and fields in _ms that only \
@@ -24,7 +24,7 @@ const ABOUT_DOCUMENTS: &[&str] = &[
      document ends there.",
 ];
 
-/// What is true of the lines of `--events`.
+/// Rules for the lines of `--events`.
 const ABOUT_EVENTS: &[&str] = &[
     "With --events, dlock run and dlock acquire write a JSON document on a line of its own for each thing that happens to a run. \
      A line is written at once and in one piece of at most 4096 bytes, so that several runs can share a file or a pipe; longer \
@@ -38,7 +38,7 @@ const ABOUT_EVENTS: &[&str] = &[
      several --key options, key and owner are those of the first; acquired has them all.",
 ];
 
-/// What can be asked of the documents and of the events.
+/// Example queries of the documents and the events.
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "Which locks are held for more than an hour?",

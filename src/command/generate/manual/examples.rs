@@ -2,7 +2,7 @@
 The examples of the man pages: a sentence, and the command.
 */
 
-/// The examples of the page of this subcommand, or of dlock itself.
+/// Returns the examples for the page of this subcommand, or of dlock itself.
 pub(super) fn of(subcommand: Option<&str>) -> &'static [(&'static str, &'static str)] {
     match subcommand {
         None => DLOCK,

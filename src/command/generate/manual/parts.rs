@@ -4,10 +4,10 @@ What the sections of a man page are made of.
 
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// The date in the pages' feet: when their words last changed, so that the same source gives the same page.
+/// The date in the pages' feet: the last change of their text, so that the same source gives the same page.
 pub(super) const DATE: &str = "2026-11-24";
 
-/// The names of other pages, each with its section.
+/// Writes the names of other pages, each with its section.
 pub(super) fn see_also(page: &mut Roff, pages: &[&str]) {
     let mut inlines = Vec::new();
     for (index, other) in pages.iter().enumerate() {
@@ -19,7 +19,7 @@ pub(super) fn see_also(page: &mut Roff, pages: &[&str]) {
     page.text(inlines);
 }
 
-/// A section of paragraphs.
+/// Writes a section of paragraphs.
 pub(super) fn paragraphs(page: &mut Roff, title: &str, paragraphs: &[&str]) {
     page.control("SH", [title]);
     for (index, paragraph) in paragraphs.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn paragraphs(page: &mut Roff, title: &str, paragraphs: &[&str]) {
     }
 }
 
-/// Examples: what each does, and its line.
+/// Writes examples: a description and a line for each.
 pub(super) fn listed(page: &mut Roff, examples: &[(&str, &str)]) {
     for (index, (what, line)) in examples.iter().enumerate() {
         if index > 0 {
@@ -43,13 +43,13 @@ pub(super) fn listed(page: &mut Roff, examples: &[(&str, &str)]) {
     }
 }
 
-/// A section of names and what they mean.
+/// Writes a section of names and their meanings.
 pub(super) fn list<'a>(page: &mut Roff, title: &str, rows: impl Iterator<Item = (&'a str, &'a str)>) {
     page.control("SH", [title]);
     entries(page, rows);
 }
 
-/// Names and what they mean.
+/// Writes names and their meanings.
 pub(super) fn entries<'a>(page: &mut Roff, rows: impl Iterator<Item = (&'a str, &'a str)>) {
     for (name, meaning) in rows {
         page.control("TP", []);

@@ -2,7 +2,7 @@
 What `dlock check` looks at, for its man page.
 */
 
-/// The probes: name, what is looked at.
+/// The probes: the name and the subject of each.
 pub(super) const PROBES: &[(&str, &str)] = &[
     ("host", "whether commands can be supervised here: prctl(2), /proc and descriptors. Warns without pidfd_open(2)"),
     (

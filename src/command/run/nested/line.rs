@@ -18,12 +18,12 @@ use crate::report::event::Event;
 use crate::supervise::guard;
 use crate::supervise::process::parent_of;
 
-/// How long the guard of an outer run may take to answer.
+/// Time limit for the answer of an outer guard.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How soon a guard is called again that has as many calls to take as the system keeps for it.
+/// Pause before calling a guard again whose queue of connections is full.
 const CALL_AGAIN: Duration = Duration::from_millis(10);
 
-/// How many runs with one command line may be the commands of each other.
+/// The maximum number of runs with the same command line that may be nested directly.
 const MOST_ALIKE: usize = 8;
 
 /// The connection to an outer guard, which stays open as long as any process of this run lives.
@@ -31,7 +31,7 @@ const MOST_ALIKE: usize = 8;
 pub(crate) struct Line {
     /// The name of the guard.
     pub(crate) guard: String,
-    /// Becomes readable when the guard keeps nothing for this run any more.
+    /// Becomes readable when the guard no longer keeps anything for this run.
     pub(crate) connection: Rc<AsyncFd<OwnedFd>>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Registered {
     Unreachable,
 }
 
-/// Registers with the guard that goes by the id of this `owner`.
+/// Registers with the guard named by the id of this `owner`.
 pub(crate) async fn register(owner: &str) -> Result<Registered, Failure> {
     let until = Instant::now() + ANSWER;
     let line = loop {
@@ -57,7 +57,7 @@ pub(crate) async fn register(owner: &str) -> Result<Registered, Failure> {
         }
     };
     let Ok(line) = line else { return Ok(Registered::Unreachable) };
-    // Any process can listen at a name that is not taken; the guard must be an ancestor.
+    // Any process can listen at a name that is free; the guard must be an ancestor.
     let peer = getsockopt(&line, PeerCredentials).map_or(0, |peer| peer.pid());
     if !is_above_us(peer) {
         return Ok(Registered::Unreachable);
@@ -70,7 +70,7 @@ pub(crate) async fn register(owner: &str) -> Result<Registered, Failure> {
     }
     match (recv(line.as_raw_fd(), &mut answer, MsgFlags::empty()), answer) {
         (Ok(_), guard::COVERED) => {
-            // Anew, because it has been readable, and is not any more.
+            // Registered anew with the event loop: it was readable, and is no longer.
             let connection = readable(line.into_inner());
             let connection = connection.map_err(|error| unreachable_guard(Some(error.to_string())))?;
             Ok(Registered::Yes(Line { guard: owner.to_owned(), connection: Rc::new(connection) }))
@@ -81,7 +81,7 @@ pub(crate) async fn register(owner: &str) -> Result<Registered, Failure> {
     }
 }
 
-/// Connects to the guard that goes by the id of this `owner`.
+/// Connects to the guard named by the id of this `owner`.
 fn call(owner: &str) -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let line = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -89,28 +89,28 @@ fn call(owner: &str) -> nix::Result<OwnedFd> {
     Ok(line)
 }
 
-/// The failure of a guard that cannot be reached; the system's reason, `None` if there is no answer.
+/// Returns the failure for a guard that cannot be reached, with the system's reason; `None` if it did not answer.
 pub(crate) fn unreachable_guard(reason: Option<String>) -> Failure {
     Failure::new(Exit::Unavailable, Event::OuterGuardUnreachable(reason))
 }
 
-/// Whether the process with this id is above this one.
+/// Returns `true` if the process with this id is an ancestor of this one.
 pub(crate) fn is_above_us(pid: i32) -> bool {
     ancestors().any(|ancestor| ancestor == pid)
 }
 
-/// Whether this run is the command of a run with the same command line, and so on, [so often](MOST_ALIKE) that this will not end: a
-/// script that locks itself asks for another lock with `dlock held` than it then takes.
+/// Returns `true` if this run is the command of a run with the same command line, and so on, [so often](MOST_ALIKE)
+/// that this will not end: a script that locks itself passes another lock to `dlock held` than it then takes.
 pub(crate) fn starts_itself() -> bool {
     let arguments = |pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok();
     let own = arguments(nix::unistd::getpid().as_raw());
-    // Above each command is its guard, and above that the dlock.
+    // The parent of each command is its guard, whose parent is the dlock.
     let around = |&pid: &i32| parent_of(parent_of(pid)?).filter(|&dlock| arguments(dlock) == own);
     own.is_some()
         && std::iter::successors(Some(nix::unistd::getpid().as_raw()), around).take(MOST_ALIKE + 1).count() > MOST_ALIKE
 }
 
-/// The processes above this one, from its parent on.
+/// Returns the ancestors of this process, beginning with its parent.
 fn ancestors() -> impl Iterator<Item = i32> {
     let me = nix::unistd::getpid().as_raw();
     std::iter::successors(parent_of(me), |&pid| parent_of(pid)).take_while(|&pid| pid > 0).take(1 << 16)

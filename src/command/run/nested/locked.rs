@@ -8,14 +8,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use crate::holder::{BESIDE, Holder, LOCK_FILE, Published};
 
-/// How much of a lock file is read to find an outer run, in bytes: room for thousands of holders.
+/// Number of bytes of a lock file that are read to find an outer run: room for thousands of holders.
 const LONGEST: usize = 32 << 20;
 
-/// The locked files of outer runs with these owner `ids` that this process has inherited.
+/// Returns the locked files of outer runs with these owner `ids` that this process has inherited.
 pub(crate) fn inherited_locks(ids: &[String]) -> Vec<OwnedFd> {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let descriptors = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
-    // All of them, before the copies are in the list too.
+    // Collected first, before the copies are in the list too.
     let descriptors: Vec<RawFd> = descriptors.filter(|&descriptor| descriptor > 2).collect();
     let copies = descriptors.into_iter().filter_map(|descriptor| {
         // SAFETY: the descriptor is only borrowed, and a copy of one that is closed meanwhile fails.
@@ -25,7 +25,7 @@ pub(crate) fn inherited_locks(ids: &[String]) -> Vec<OwnedFd> {
     copies.filter(|copy| ids.iter().any(|id| names(copy, id).is_some())).collect()
 }
 
-/// What the owner `id` has published in `file` or in a file beside it, if that is a lock file and it holds the lock.
+/// Returns what the owner `id` published in `file` or its side file, if that is a lock file and `id` holds the lock.
 fn names(file: &OwnedFd, id: &str) -> Option<Box<Published>> {
     let beside = || {
         let mut path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?.into_os_string();
@@ -37,7 +37,7 @@ fn names(file: &OwnedFd, id: &str) -> Option<Box<Published>> {
     file.try_clone().ok().and_then(|file| says(file.into())).or_else(|| beside().and_then(says))
 }
 
-/// What the owner `id` has published in this lock file: each holder has a line there.
+/// Returns what the owner `id` has published in this lock file, which has a line for each holder.
 fn says(file: &std::fs::File, id: &str) -> Option<Box<Published>> {
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let mut beginning = [0; LOCK_FILE.len()];
@@ -56,11 +56,11 @@ fn says(file: &std::fs::File, id: &str) -> Option<Box<Published>> {
     })
 }
 
-/// Whether `file` names the owner `id` and is locked by the descriptor that this process has inherited. The kernel is only
-/// asked: to take the lock again would turn a shared one into an exclusive one, or lose it.
+/// Returns `true` if `file` names the owner `id` and is locked by the descriptor that this process has inherited. This
+/// only asks the kernel: taking the lock again would turn a shared one into an exclusive one, or lose it.
 pub(crate) fn keeps(file: &OwnedFd, id: &str) -> bool {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
     let is_locked = about.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"));
-    // In this order: what a release removes from the file is removed while it is still locked.
+    // In this order: a release removes its text from the file while that is still locked.
     is_locked && names(file, id).is_some()
 }

@@ -21,11 +21,11 @@ use crate::supervise::forwards::Forwards;
 use crate::supervise::protocol::Order;
 use crate::supervise::stop::{Ladder, Step};
 
-/// How late a process may be that is not frozen; the margin of 50 ms covers it.
+/// The maximum lateness of a process that is not frozen; the margin of 50 ms covers it.
 pub(super) const LATENESS: Duration = Duration::from_millis(20);
 /// The server's clock is fast by the lease divided by this; the margin of ttl/10 covers it.
 const FAST: u32 = 11;
-/// How much may happen in one game.
+/// The maximum number of rounds in one game.
 const ROUNDS: usize = 10_000;
 
 /// A request on its way.
@@ -33,30 +33,30 @@ const ROUNDS: usize = 10_000;
 struct Request {
     sent: Instant,
     done_at: Option<Instant>,
-    /// When dlock hears of it: its answer, or that the connection is broken.
+    /// The instant at which dlock learns of the answer, or that the connection is broken.
     heard_at: Option<Instant>,
-    /// What the server said: for how long it is ours, or that it is not.
+    /// The server's answer: the length of the lease, or that the lock is not held.
     answer: Option<Result<Duration, ()>>,
 }
 
-/// Since when something runs; nothing when it is frozen.
+/// The instant since which a process runs; `None` while it is frozen.
 type Running = Option<Instant>;
 
 struct Dlock {
     running: Running,
     killed: bool,
     lateness: Duration,
-    /// Over once the lease was lost.
+    /// `None` once the lease was lost.
     renewals: Option<Renewals>,
-    /// The request that is waited for, and until when.
+    /// The pending request, its start, and its time limit.
     asking: Option<(usize, Instant, Instant)>,
     backstop: Backstop,
-    /// What the keeper has told, and the rest of dlock not heard yet.
+    /// News from the keeper that the rest of dlock has not received yet.
     news: VecDeque<(Instant, LeaseNews)>,
     frozen_by_news: bool,
-    /// When the guard's notice that it stops the command came.
+    /// The arrival of the guard's notice that it stops the command.
     notice: Option<Instant>,
-    /// When the news came that the guard was killed.
+    /// The arrival of the news that the guard was killed.
     orphaned: Option<Instant>,
     orphans: Option<Ladder>,
     orphans_next: Option<Instant>,
@@ -71,7 +71,7 @@ struct Guard {
     forwards: Forwards,
     inbox: VecDeque<(Instant, Order)>,
     seen: VecDeque<Instant>,
-    /// When the line to dlock came to its end.
+    /// The instant at which the line to dlock ended.
     line_ended: Option<Instant>,
     next: Option<Instant>,
 }
@@ -80,7 +80,7 @@ struct Guard {
 pub(super) struct Game {
     script: Script,
     pub now: Instant,
-    /// When the server may end the lease; counted by its own clock.
+    /// The instant at which the server may end the lease; counted by its own clock.
     expiry: Instant,
     granted: Duration,
     deleted: bool,
@@ -91,21 +91,21 @@ pub(super) struct Game {
     guard: Guard,
     ends_at: Option<Instant>,
     pub alive: bool,
-    /// When it was told to end because of the lease.
+    /// The instant at which the command was told to end because of the lease.
     pub termed: Option<Instant>,
     pub passed_on: usize,
     pub kill_after: Duration,
 }
 
 impl Game {
-    /// The lease is granted and the command starts; none where it does not.
+    /// Grants the lease and starts the command; `None` if the command does not start.
     pub(super) fn begin(script: Script) -> Option<Self> {
         let sent = Instant::from_nanos(0) + Duration::from_secs(1000);
         let ttl = script.ttl;
         let now = sent + ttl * script.granted_after / 1000;
         let schedule = Schedule { sent, ttl, kill_after: script.grace.within(Some(ttl)) };
         let deadline = deadline(&schedule, script.on_lost);
-        // As the wait and the guard have it.
+        // As the wait and the guard do.
         if schedule.too_little_left(now) || deadline.is_some_and(|deadline| now >= deadline.stop_at) {
             return None;
         }
@@ -158,7 +158,7 @@ impl Game {
         Some(game)
     }
 
-    /// The server counts the lease from `at`.
+    /// Makes the server count the lease from `at`.
     fn grant(&mut self, at: Instant) {
         self.expiry = self.expiry.max(at + self.granted * (FAST - 1) / FAST);
     }
@@ -193,7 +193,7 @@ impl Game {
             };
             self.check(next)?;
             self.now = self.now.max(next);
-            // What is outside comes first: it is what the processes find.
+            // Outside events come first: the processes find them.
             if let Some((at, what)) = happening
                 && at <= next
             {
@@ -220,7 +220,7 @@ impl Game {
         Err(TestCaseError::fail("the game makes no progress"))
     }
 
-    /// The command has been alive until `at`: whether it may.
+    /// Checks that the command may have been alive until `at`.
     fn check(&self, at: Instant) -> Holds {
         if self.script.on_lost == OnLost::Ignore {
             return Ok(());
@@ -229,7 +229,7 @@ impl Game {
             let limit = self.expiry.max(since + LATENESS);
             prop_assert!(at <= limit, "alive {:?} after its lease could end", at.since(limit));
             if let Some(termed) = self.termed {
-                // One hears it from the other.
+                // One of the two learns of it from the other.
                 let limit = termed.max(since) + self.kill_after + LATENESS * 2;
                 prop_assert!(at <= limit, "rescued after SIGTERM, alive {:?} too long", at.since(limit));
             }
@@ -271,7 +271,7 @@ impl Game {
         }
     }
 
-    /// What has arrived at the server is done there.
+    /// Executes the requests that have arrived at the server.
     fn serve(&mut self) {
         for index in 0..self.requests.len() {
             let Request { done_at: Some(at), answer: None, .. } = self.requests[index] else { continue };
@@ -285,7 +285,7 @@ impl Game {
         }
     }
 
-    /// The command gets a SIGTERM.
+    /// Sends the command a SIGTERM.
     fn signal(&mut self) {
         if let Some(after) = self.script.ends_on_term {
             let at = self.now + self.share(after);

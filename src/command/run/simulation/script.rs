@@ -25,7 +25,7 @@ pub(super) enum Fate {
     Broken(u32),
 }
 
-/// What else happens.
+/// Other events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Happening {
     FreezeDlock,
@@ -51,26 +51,26 @@ pub(super) enum Happening {
 /// A game before it is played.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
-    /// What the server grants, whatever was asked.
+    /// The lease that the server grants, whatever was asked for.
     pub ttl: Duration,
     pub grace: Grace,
-    /// How many renewals there are in one lease.
+    /// Number of renewals in one lease.
     pub renewals_per_lease: u32,
     pub on_lost: OnLost,
-    /// When the grant arrives, in thousandths of the lease.
+    /// The arrival of the grant, in thousandths of the lease.
     pub granted_after: u32,
     /// The fates of the first renewals, in order; `afterwards` is that of all others.
     pub fates: Vec<Fate>,
     pub afterwards: Fate,
-    /// What else happens; each after this many thousandths of the lease since the one before it.
+    /// Other events, each this many thousandths of the lease after the one before it.
     pub happenings: Vec<(u32, Happening)>,
-    /// How late the processes are, in turn, in milliseconds.
+    /// The lateness of the processes, in turn, in milliseconds.
     pub lateness: Vec<u64>,
-    /// How long the command takes to end after SIGTERM, in thousandths of the lease; `None` if it ignores SIGTERM.
+    /// The time that the command takes to end after SIGTERM, in thousandths of the lease; `None` if it ignores SIGTERM.
     pub ends_on_term: Option<u32>,
 }
 
-/// Mostly a moment; sometimes longer than any lease.
+/// Times: mostly a moment, sometimes longer than any lease.
 fn time() -> impl Strategy<Value = u32> {
     prop_oneof![3 => 0..20_u32, 2 => 0..400_u32, 1 => 0..2500_u32]
 }
@@ -96,7 +96,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn happenings() -> impl Strategy<Value = Vec<(u32, Happening)>> {
     let any = || vec((time(), happening()), 0..12);
-    // One of them is frozen or thawed while the other stops the command; this is too rare at random.
+    // Freezes or thaws one process while the other stops the command; this is too rare at random.
     let crossing = (0..300_u32, 300..1000_u32, 0..200_u32, any()).prop_map(|(first, second, third, rest)| {
         let crossing =
             [(first, Happening::FreezeDlockWithNews), (second, Happening::FreezeGuard), (third, Happening::ThawDlock)];

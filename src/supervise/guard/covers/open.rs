@@ -10,16 +10,16 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{MsgFlags, recv};
 
-/// How many ended runs are dropped before the guard looks at the time again.
+/// The number of ended runs to drop before the guard looks at the time again.
 const AT_ONCE: usize = 64;
-/// How many connections there can be at most, however many descriptors are allowed.
+/// The maximum number of connections, however many descriptors are allowed.
 const MOST: usize = 1 << 20;
 
 /// The open connections.
 pub(super) struct Open {
     /// The kernel's list of them.
     epoll: OwnedFd,
-    /// The process id of each by the number of its connection; 0 where there is none. Never unmapped.
+    /// The process id of each, by the number of its connection; 0 if there is none. Never unmapped.
     pids: &'static mut [pid_t],
     count: usize,
     /// One more than the largest number of a connection so far.
@@ -27,7 +27,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// An empty list. `None` if the system has no room for one.
+    /// Makes an empty list. `None` if the system has no room for one.
     pub(super) fn new() -> Option<Self> {
         let hard = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard);
         let length = usize::try_from(hard).map_or(MOST, |hard| hard.min(MOST));
@@ -82,8 +82,8 @@ impl Open {
             if let Some(place) = self.pids.get_mut(index).filter(|place| **place != 0) {
                 *place = 0;
                 self.count -= 1;
-                // SAFETY: it was added by this number, and nothing else closes it. A process that was forked meanwhile can hold
-                // it too, so that it does not leave the kernel's list by being closed here.
+                // SAFETY: it was added by this number, and nothing else closes it. A process that was forked meanwhile
+                // can hold it too, so that it does not leave the kernel's list by being closed here.
                 unsafe {
                     libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, number, std::ptr::null_mut());
                     libc::close(number);
@@ -92,12 +92,12 @@ impl Open {
         }
     }
 
-    /// Whether there is one.
+    /// Returns `true` if there is one.
     pub(super) fn is_any(&self) -> bool {
         self.count > 0
     }
 
-    /// The process ids of the runs.
+    /// Returns the process ids of the runs.
     pub(super) fn pids(&self) -> impl Iterator<Item = pid_t> {
         self.pids[..self.end].iter().copied().filter(|&pid| pid != 0)
     }
@@ -110,16 +110,16 @@ impl AsFd for Open {
     }
 }
 
-/// Whether this process may keep a connection with so large a number open: the last descriptor is left for the next one, which
-/// is told that there is no room. Raises the limit where that is allowed.
+/// Returns `true` if this process may keep a connection with this number open: the last descriptor is left for the next
+/// one, which is told that there is no room. Raises the limit if that is allowed.
 pub(super) fn may_hold(connection: &OwnedFd) -> bool {
     let next = u64::try_from(connection.as_raw_fd()).unwrap_or(u64::MAX).saturating_add(1);
     let has_room = || getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| next < soft);
     has_room() || raise_limit() && has_room()
 }
 
-/// Lets this process open as many descriptors as it may; returns whether that is more than before. The command, which was
-/// forked before, keeps the limit that it has.
+/// Lets this process open as many descriptors as it may; returns whether that is more than before. The command, which
+/// was forked before, keeps its limit.
 pub(super) fn raise_limit() -> bool {
     getrlimit(Resource::RLIMIT_NOFILE)
         .is_ok_and(|(soft, hard)| soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok())

@@ -12,32 +12,32 @@ use crate::supervise::priority::rank;
 use crate::supervise::protocol::Notice;
 use crate::supervise::quota::{Load, Quota};
 
-/// The time between two looks, as a part of the lease, and the longest one.
+/// Divisor of the lease for the time between two looks, and the longest such time.
 const PART: u32 = 20;
 const SELDOM: Duration = Duration::from_secs(1);
-/// The alarm goes off early by a tenth of the time until a look; a look that is due by less than this part of it is made.
+/// The alarm goes off early by a tenth of the time until a look; a look due within this part of the interval is made.
 const EARLY: u32 = 8;
 /// The processes are counted at most this many times during a lease, because that costs processor time.
 const COUNTS: u32 = 5;
 /// The longest time for counting, if the guard gets a processor.
 const COUNTING: Duration = Duration::from_millis(50);
-/// A lateness that was seen counts less with each look, by this part.
+/// The part by which a lateness that was seen counts less with each look.
 const FADING: u32 = 32;
 
 impl Watch {
-    /// The command was started under a lease, of which a look is due soon.
+    /// Notes that the command was started under a lease; the first look is due soon.
     pub(super) fn granted(&mut self) {
         self.throttled.renewed = Instant::now();
         self.throttled.look_at = self.is_leased().then(|| self.throttled.renewed + self.look_every());
     }
 
-    /// The lease was renewed. Where there was no quota, one is looked for now that the guard is awake.
+    /// Notes that the lease was renewed. If there was no quota, one is looked for now that the guard is awake.
     pub(super) fn renewed(&mut self) {
         self.throttled.renewed = Instant::now();
         self.throttled.look_at = self.throttled.look_at.or(Some(self.throttled.renewed));
     }
 
-    /// Looks at the quota if that is due. Returns when to look again, and whether time has passed meanwhile.
+    /// Looks at the quota if that is due. Returns the time of the next look, and whether time has passed meanwhile.
     pub(super) fn look_at_quota(&mut self, now: Instant) -> (Option<Instant>, bool) {
         let every = self.look_every();
         let due = self.throttled.look_at.filter(|&at| now + every / EARLY >= at);
@@ -72,7 +72,7 @@ impl Watch {
         (self.throttled.look_at, true)
     }
 
-    /// Has a stop begin this much earlier, and tells dlock if that has changed much.
+    /// Makes a stop begin this much earlier, and tells dlock if that has changed much.
     fn hasten(&mut self, earlier: Duration) {
         self.ladder.hasten(earlier, self.throttled.renewed);
         if earlier.abs_diff(self.throttled.told) > OFTEN {
@@ -93,7 +93,7 @@ impl Watch {
         let (processes, busy) = self.sweep.busy_below(me, &spared, now + COUNTING);
         let load = &mut self.throttled.load;
         (load.processes, load.busy, load.rank) = (processes, busy, rank());
-        // Waiting in the middle of it was no shorter than a wait in the middle of a pass.
+        // A wait during the count is no shorter than a wait during a pass.
         let waited = Instant::now().since(now);
         if waited > COUNTING {
             load.late = load.late.max(waited);

@@ -13,15 +13,15 @@ use crate::supervise::protocol::Notice;
 use crate::supervise::signals::asks_to_end;
 use crate::supervise::stop::Step;
 
-/// How long the guard waits between two passes of SIGKILL.
+/// Pause between two passes of SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(2);
-/// How long it waits between them once it has met a process that it may not kill.
+/// Pause between them once the guard has met a process that it may not kill.
 const KILL_REFUSED_AGAIN: Duration = Duration::from_millis(200);
-/// How late the ear may be to report a signal to the group.
+/// The longest time that the ear may take to report a signal to the group.
 const EAR_IS_LATE: Duration = Duration::from_secs(1);
 
 impl Watch {
-    /// Does what is due at `now`; returns when to look again.
+    /// Does what is due at `now`; returns the time of the next look.
     pub(super) fn act(&mut self, now: Instant) -> Option<Instant> {
         let signals = self.pass_signals_on(now);
         self.child.as_ref()?;
@@ -34,7 +34,7 @@ impl Watch {
                 self.line.tell(Notice::Deadline);
             }
             step = self.ladder.step(now);
-            // Where SIGKILL is due at the same time (`--on-lost kill`, a late thaw), SIGTERM would only be a race.
+            // If SIGKILL is due at the same time (`--on-lost kill`, a late thaw), SIGTERM would only be a race.
             if step != Step::Kill {
                 self.terminate_all();
                 step = self.ladder.step(now);
@@ -56,7 +56,7 @@ impl Watch {
         [next, own, signals, look].into_iter().flatten().min()
     }
 
-    /// Passes on what is due; returns when to look again.
+    /// Passes on the signals that are due; returns the time of the next look.
     fn pass_signals_on(&mut self, now: Instant) -> Option<Instant> {
         let due = self.forwards.next()?;
         // On a busy machine the ear can be late to report signals to the group.

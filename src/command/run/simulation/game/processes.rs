@@ -33,7 +33,7 @@ impl Game {
         due.into_iter().flatten().min().map(|due| due.max(since) + dlock.lateness)
     }
 
-    /// dlock's loop, once round: what is due, what it hears, and its keeper.
+    /// Runs dlock's loop once: what is due, what it receives, and its keeper.
     pub(super) fn run_dlock(&mut self) {
         let now = self.now;
         self.dlock.lateness = self.next_lateness();
@@ -78,7 +78,7 @@ impl Game {
         self.keep();
     }
 
-    /// The keeper: an answer, the end of its time-out, or a renewal that is due.
+    /// Runs the keeper: an answer, the end of its time-out, or a renewal that is due.
     fn keep(&mut self) {
         let now = self.now;
         let Some(mut renewals) = self.dlock.renewals.take() else { return };
@@ -151,7 +151,7 @@ impl Game {
         Some(due.max(since) + guard.lateness)
     }
 
-    /// The guard's loop, once round: its signals, its orders, and what is due.
+    /// Runs the guard's loop once: its signals, its orders, and what is due.
     pub(super) fn run_guard(&mut self) {
         let now = self.now;
         self.guard.lateness = self.next_lateness();
