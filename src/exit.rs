@@ -1,5 +1,6 @@
 /*!
-How dlock ends. Only this file and [`meanings`] know the numbers, but for those of flock(1), which `command/flock` has.
+The exit codes of dlock. Only this file and [`meanings`] know the numbers, but for those of flock(1), which
+`command/flock` has.
 */
 
 pub(crate) mod meanings;

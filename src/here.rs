@@ -1,5 +1,5 @@
 /*!
-What tells processes on this host apart, for people and for other processes: boots, PID namespaces, start times, users.
+Identification of processes on this host, for people and for other processes: boots, PID namespaces, start times, users.
 */
 
 use std::fs;

@@ -1,5 +1,5 @@
 /*!
-What the holder of a lock publishes about itself, and how it is read back.
+The text that the holder of a lock publishes about itself, and its reader.
 
 The published text is JSON that begins with `{"v":1,"id":"…",`, or with `{"v":1,"hold":…,"id":"…",` where the lock is to be
 held for so many milliseconds at least; ownership is compared by that beginning. A lock that is only kept for that time

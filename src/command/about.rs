@@ -1,5 +1,5 @@
 /*!
-What dlock publishes about itself, for those who wait for a lock that it holds.
+The description of itself that dlock publishes, for those who wait for a lock that it holds.
 */
 
 use std::time::Duration;

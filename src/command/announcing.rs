@@ -1,5 +1,5 @@
 /*!
-What is reported of the wait for a lock: who holds it, for how long already, and what has changed.
+Reports about the wait for a lock: the holder, how long it has held the lock, and what has changed.
 */
 
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
 /*!
-What the loss of a lock means for the process that counts on it: when it must be dead, and what is said of the loss.
+The consequences of a lost lock for the process that counts on it: when it must be dead, and the message about the loss.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-How often a wait is reported: not at once, then rarely, and sooner when something has changed.
+The pace of reports about a wait: not at once, then rarely, and sooner when something has changed.
 */
 
 use std::convert::Infallible;

@@ -1,5 +1,5 @@
 /*!
-How a wait at a latch or a barrier goes on.
+Reports about a wait at a latch or a barrier.
 */
 
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
 /*!
-How a subcommand ends that does not get its lock: the message and the exit code.
+The message and the exit code of a subcommand that does not get its lock.
 */
 
 use crate::backend::{Busy, ErrorKind, OtherSlots};

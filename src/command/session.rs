@@ -1,6 +1,6 @@
 /*!
-What subcommands without a command of their own do first and last: the service is opened, the signals are watched, and there is
-an event loop until the outcome is known.
+The first and last steps of subcommands that run no command: the service is opened, the signals are watched, and there
+is an event loop until the outcome is known.
 */
 
 use tokio::runtime::{Builder, Runtime};

@@ -1,5 +1,5 @@
 /*!
-What the exit codes of each subcommand mean, for users.
+The meanings of the exit codes of each subcommand, for users.
 */
 
 /// A code and its meaning.

@@ -1,5 +1,5 @@
 /*!
-What is recorded of a command that has succeeded in a period (`--once-per`), and how it is read back: JSON that begins with
+The record of a command that has succeeded in a period (`--once-per`), and its reader: JSON that begins with
 `{"v":1,"period":…,`, which a script of redis compares.
 */
 

@@ -1,5 +1,5 @@
 /*!
-What holders publish: it fits, it is read back, and it is shown without harm, whoever wrote it.
+The texts that holders publish fit, are read back, and are shown without harm, whoever wrote them.
 */
 
 use proptest::collection::vec;

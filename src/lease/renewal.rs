@@ -1,6 +1,6 @@
 /*!
-When a lease is renewed, when a failed renewal is retried, and when the lease is given up: pure decisions of what happened and
-what time it is. [`crate::lease::keeper`] carries them out.
+The times at which a lease is renewed, a failed renewal is retried, and the lease is given up: pure decisions from
+what happened and what time it is. [`crate::lease::keeper`] carries them out.
 */
 
 use std::time::Duration;

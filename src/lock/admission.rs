@@ -1,5 +1,5 @@
 /*!
-Who may hold a lock, by the order of its queue: one rule for all kinds of lock.
+The rule of admission: who may hold a lock, by the order of its queue. It is one rule for all kinds of lock.
 
 > An entry enters when all entries before it are of its own mode and fewer than its mode has room for.
 

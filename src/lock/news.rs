@@ -1,5 +1,5 @@
 /*!
-How often waiters ask for what the service does not report.
+The intervals at which waiters ask for what the service does not report.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-What is known of a wait at a latch or a barrier.
+The state of a wait at a latch or a barrier, as far as it is known.
 */
 
 use crate::lease::waiting::Trouble;

@@ -1,5 +1,5 @@
 /*!
-When to stop the command: pure decisions from what happened and what time it is.
+The schedule of stopping the command: pure decisions from what happened and what time it is.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-What `dlock break` finds at a lock, and what that means for the owner who is named: pure decisions.
+Pure decisions of `dlock break`, from what it finds at a lock: what is to be done about the owner that was named.
 */
 
 use std::time::Duration;

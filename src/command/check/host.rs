@@ -1,5 +1,5 @@
 /*!
-Whether commands can be supervised on this host, and stopped in time.
+Probes of this host: can commands be supervised here, and stopped in time?
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-How a run ends: a pure decision of what happened to the command and to its lock.
+The end of a run: a pure decision from what happened to the command and to its lock.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-What came of a hold.
+The outcome of a hold.
 */
 
 use crate::backend::Used;

@@ -1,6 +1,5 @@
 /*!
-What the journal is told of a command that nobody else is told: its start and its end, each renewal, and each step of stopping
-it.
+Entries about a command that go to the journal alone: its start and its end, each renewal, and each step of stopping it.
 */
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 /*!
-What dlock does when the guard cannot: it sends SIGKILL in place of a frozen guard, and stops what a killed guard left
-behind.
+The work of a guard that cannot do it: dlock sends SIGKILL in place of a frozen guard, and stops what a killed guard
+left behind.
 */
 
 use std::time::Duration;

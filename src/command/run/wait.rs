@@ -1,5 +1,5 @@
 /*!
-What ends the wait for a lock before it is over: signals.
+Signals, which end the wait for a lock before it is over.
 */
 
 use crate::supervise::reaping::reap;

@@ -1,5 +1,5 @@
 /*!
-What the sections of a man page are made of.
+The parts from which the sections of a man page are made.
 */
 
 use clap_mangen::roff::{Roff, bold, roman};

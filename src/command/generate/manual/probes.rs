@@ -1,5 +1,5 @@
 /*!
-What `dlock check` looks at, for its man page.
+The probes of `dlock check`, for its man page.
 */
 
 /// The probes: the name and the subject of each.

@@ -1,5 +1,5 @@
 /*!
-What the guard does when it is due: passing signals on to the command, and stopping everything below the guard.
+The guard at work, when something is due: passing signals on to the command, and stopping everything below the guard.
 */
 
 use std::time::Duration;
