@@ -35,7 +35,7 @@ fn a_lock_that_the_new_master_never_heard_of_is_lost() {
     let mut tree = Tree::new(&scratch);
     let monitor = old.monitor();
     let holder = run(&scratch, set.url())
-        .args(["-t", "12s", "--kill-after", "0.3"])
+        .args(["-t", "20s", "--kill-after", "0.3"])
         .shell(tree.work())
         .lifeline(tree.end())
         .spawn();
