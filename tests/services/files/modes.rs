@@ -104,7 +104,9 @@ fn a_hundred_readers_at_once_are_not_in_each_others_way() {
     let scratch = Scratch::new();
     let gate = Gate::new(scratch.path("gate"));
     let script = format!("echo held; {}", gate.wait());
-    let readers: Vec<Running> = (0..100).map(|_| run(&scratch, &["-n", "-s"]).shell(&script).spawn()).collect();
+    // The machine may take longer than usual to start a hundred.
+    let options = ["-n", "-s", "--connect-timeout", "20s"];
+    let readers: Vec<Running> = (0..100).map(|_| run(&scratch, &options).shell(&script).spawn()).collect();
     for reader in &readers {
         reader.wait_stdout("held");
     }

@@ -21,7 +21,7 @@ fn replicas_that_confirm_change_nothing() {
 #[test]
 fn a_grant_that_is_not_confirmed_is_none() {
     let (scratch, set) = (Scratch::new(), RedisReplicas::start(2));
-    let wanting = |number: &str| run(&scratch, set.url()).args(["-t", "2s", "--replicas", number]);
+    let wanting = |number: &str| run(&scratch, set.url()).args(["-t", "4s", "--replicas", number]);
     refused(&scratch, wanting("3"), 69, &["2 of the 3 replicas that --replicas wants confirmed"]);
     set[1].stop();
     refused(&scratch, wanting("2"), 69, &["1 of the 2 replicas", "are they connected?"]);
@@ -39,7 +39,7 @@ fn a_grant_that_is_not_confirmed_is_none() {
 fn a_renewal_that_is_not_confirmed_does_not_count() {
     let (scratch, set) = (Scratch::new(), RedisReplicas::start(2));
     let start = |number: &str, tree: &mut Tree| {
-        let dlock = run(&scratch, set.url()).args(["-t", "2s", "--replicas", number]);
+        let dlock = run(&scratch, set.url()).args(["-t", "4s", "--replicas", number]);
         let running = dlock.shell(tree.work()).lifeline(tree.end()).spawn();
         tree.wait_grown();
         running
