@@ -8,6 +8,8 @@ left at the servers.
 
 mod etcd;
 mod file;
+// The recipes in examples/, as far as this machine can run them.
+mod recipes;
 mod redis;
 mod redlock;
 mod zookeeper;

@@ -65,6 +65,7 @@ assert libc.clock_gettime(99, ctypes.byref(Pair())) == -1
 ";
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn every_way_to_ask_for_the_wall_clock_is_moved_and_no_other_clock() {
     let clock = ClockShim::new();
     let mut python = Command::new(need_python("ctypes", "python3"));
@@ -96,6 +97,7 @@ fn every_way_to_ask_for_the_wall_clock_is_moved_and_no_other_clock() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_rate_is_that_of_every_clock_and_of_the_raw_one_only_where_the_oscillator_is_meant() {
     let clock = ClockShim::new();
     let mut python = Command::new(need_python("ctypes", "python3"));
@@ -140,6 +142,7 @@ fn a_rate_is_that_of_every_clock_and_of_the_raw_one_only_where_the_oscillator_is
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn the_keys_of_a_redis_expire_by_the_rate_of_its_clock_and_a_monitor_knows() {
     let redis = Redis::with_clock([""; 0]);
     redis.clock().drift(10 * SLEW);
@@ -162,6 +165,7 @@ fn the_keys_of_a_redis_expire_by_the_rate_of_its_clock_and_a_monitor_knows() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_ends_sessions_by_the_rate_of_its_clock() {
     let zookeeper = ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::single() });
     let lasts = || {
@@ -188,6 +192,7 @@ fn a_zookeeper_ends_sessions_by_the_rate_of_its_clock() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_clock_whose_file_is_gone_does_not_quietly_show_the_right_time() {
     let clock = ClockShim::new();
     let mut command = Command::new("true");
@@ -198,6 +203,7 @@ fn a_clock_whose_file_is_gone_does_not_quietly_show_the_right_time() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_redis_is_moved_while_it_runs_and_stays_moved_over_a_restart() {
     let (redis, other) = (Redis::with_clock([""; 0]), Redis::start());
     assert!(redis.clock().is_in(redis.pid()));
@@ -219,6 +225,7 @@ fn a_redis_is_moved_while_it_runs_and_stays_moved_over_a_restart() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn the_keys_of_a_redis_expire_by_the_clock_that_was_moved() {
     let redis = Redis::with_clock([""; 0]);
     let set = || redis.cli(&["SET", "k", "v", "PX", "30000"]);
@@ -236,6 +243,7 @@ fn the_keys_of_a_redis_expire_by_the_clock_that_was_moved() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_monitor_tells_the_true_time_of_what_a_redis_did_by_another_clock() {
     let redis = Redis::with_clock([""; 0]);
     let monitor = redis.monitor();
@@ -254,6 +262,7 @@ fn a_monitor_tells_the_true_time_of_what_a_redis_did_by_another_clock() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn servers_of_a_group_are_moved_one_by_one() {
     let group = RedisGroup::with_clocks(3, ["--appendonly", "yes"]);
     group[1].clock().set(HOUR);
@@ -265,6 +274,7 @@ fn servers_of_a_group_are_moved_one_by_one() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_is_moved_while_it_runs() {
     let zookeeper = ZooKeeper::with(ZooKeeperOptions { clocks: true, ..ZooKeeperOptions::ensemble() });
     let leader = zookeeper.leader();
@@ -288,6 +298,7 @@ fn a_zookeeper_is_moved_while_it_runs() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_dlock_is_moved_while_it_runs() {
     let (file, clock) = (FileService::fresh(), ClockShim::new());
     // What a lock file says of its holder.

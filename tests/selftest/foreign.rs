@@ -48,6 +48,7 @@ fn exclude_each_other(kind: Kind, servers: &str, key: &str, queued: Option<&dyn 
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn flock_excludes_flock() {
     let scratch = Scratch::new();
     let path = scratch.path("k.lock").display().to_string();
@@ -59,6 +60,7 @@ fn flock_excludes_flock() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn redis_py_excludes_redis_py() {
     let redis = Redis::start();
     exclude_each_other(Kind::RedisPy, &redis.url(), "k", None);
@@ -79,6 +81,7 @@ fn redis_py_excludes_redis_py() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn redlock_py_excludes_redlock_py() {
     let servers = RedisGroup::start(3);
     exclude_each_other(Kind::RedlockPy, &servers.url(), "k", None);
@@ -102,6 +105,7 @@ fn keys(etcd: &Etcd) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn etcdctl_excludes_etcdctl() {
     let etcd = Etcd::start();
     exclude_each_other(Kind::Etcdctl, &etcd.url(), "k", Some(&|| keys(&etcd).len()));
@@ -109,6 +113,7 @@ fn etcdctl_excludes_etcdctl() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn the_mutex_of_etcds_go_client_excludes_itself_and_etcdctl() {
     let etcd = Etcd::start();
     exclude_each_other(Kind::EtcdMutex, &etcd.url(), "k", Some(&|| keys(&etcd).len()));
@@ -132,6 +137,7 @@ fn the_mutex_of_etcds_go_client_excludes_itself_and_etcdctl() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn etcds_lock_service_excludes_itself_and_etcdctl() {
     let etcd = Etcd::start();
     exclude_each_other(Kind::EtcdLockService, &etcd.url(), "k", Some(&|| keys(&etcd).len()));
@@ -148,6 +154,7 @@ fn etcds_lock_service_excludes_itself_and_etcdctl() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn one_that_is_frozen_loses_its_lease_and_hears_of_it_afterwards() {
     let etcd = Etcd::start();
     let mut mutex = Foreign::spawn_with_lease(Kind::EtcdMutex, &etcd.url(), "k", "1");
@@ -166,6 +173,7 @@ fn nodes(zookeeper: &ZooKeeper) -> usize {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn kazoo_excludes_kazoo() {
     let zookeeper = ZooKeeper::start();
     exclude_each_other(Kind::Kazoo, &zookeeper.url(), "/locks/k", Some(&|| nodes(&zookeeper)));
@@ -174,6 +182,7 @@ fn kazoo_excludes_kazoo() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn curator_excludes_curator_but_not_kazoo() {
     let zookeeper = ZooKeeper::start();
     exclude_each_other(Kind::Curator, &zookeeper.url(), "/locks/k", Some(&|| nodes(&zookeeper)));
@@ -187,6 +196,7 @@ fn curator_excludes_curator_but_not_kazoo() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn readers_of_kazoo_and_curator_share_and_writers_exclude_all_of_their_own_kind() {
     let zookeeper = ZooKeeper::start();
     for (read, write) in [(Kind::KazooRead, Kind::KazooWrite), (Kind::CuratorRead, Kind::CuratorWrite)] {
@@ -210,6 +220,7 @@ fn readers_of_kazoo_and_curator_share_and_writers_exclude_all_of_their_own_kind(
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_foreign_program_goes_with_all_that_it_started() {
     let etcd = Etcd::start();
     let mut etcdctl = Foreign::spawn(Kind::Etcdctl, &etcd.url(), "k");
@@ -233,6 +244,7 @@ fn a_foreign_program_goes_with_all_that_it_started() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn what_foreign_programs_need_is_made_by_one_for_all() {
     let servers = RedisGroup::start(1);
     thread::scope(|scope| {

@@ -14,6 +14,7 @@ use crate::support::servers::{Client, Redis, Reply, need, need_python};
 use crate::support::service::Service;
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_group_is_of_servers_that_know_nothing_of_each_other() {
     let group = RedisGroup::with(3, ["--appendonly", "yes", "--appendfsync", "always"]);
     let ports: Vec<String> = group.iter().map(|redis| format!("127.0.0.1:{}", redis.port())).collect();
@@ -32,6 +33,7 @@ fn a_group_is_of_servers_that_know_nothing_of_each_other() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn every_redis_listens_at_a_socket_that_everybody_may_use() {
     let redis = Redis::start();
     UnixStream::connect(redis.socket()).unwrap();
@@ -40,6 +42,7 @@ fn every_redis_listens_at_a_socket_that_everybody_may_use() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_redis_with_tls_shows_its_certificate_and_asks_for_one() {
     let handshake = |redis: &Redis, identity: Option<Identity>| {
         let certificates = redis.certificates();
@@ -72,6 +75,7 @@ fn a_redis_with_tls_shows_its_certificate_and_asks_for_one() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn replicas_have_what_was_written_until_they_are_cut_off() {
     let set = RedisReplicas::start(2);
     set[0].cli(&["SET", "k", "1"]);
@@ -93,6 +97,7 @@ fn replicas_have_what_was_written_until_they_are_cut_off() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn sentinels_replace_a_master_that_is_killed_or_frozen_and_what_was_not_replicated_is_lost() {
     let set = RedisSentinels::start();
     let first = set.master();
@@ -125,6 +130,7 @@ fn sentinels_replace_a_master_that_is_killed_or_frozen_and_what_was_not_replicat
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn sentinels_do_a_failover_when_told_and_two_of_them_are_enough() {
     let set = RedisSentinels::start();
     let first = set.master();
@@ -137,6 +143,7 @@ fn sentinels_do_a_failover_when_told_and_two_of_them_are_enough() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn nothing_of_a_set_is_left() {
     let set = RedisSentinels::start();
     let pids: Vec<i32> = set.sentinels().iter().chain(set.servers.iter()).map(Redis::pid).collect();
@@ -146,6 +153,7 @@ fn nothing_of_a_set_is_left() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn services_begin_clean_and_tell_litter_from_what_servers_say_to_each_other() {
     /// `redis` is one of the service's servers; where it replicates, `copies` servers have what it has.
     #[track_caller]
@@ -196,6 +204,7 @@ sys.stdin.read()
 ";
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn who_waits_for_a_redlock_is_known_by_its_connections() {
     let service = RedlockService::<3>::fresh();
     let python = need_python("socket", "python3");

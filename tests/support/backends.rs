@@ -8,37 +8,38 @@ use super::process;
 use super::proxy::{Mode, Proxy};
 use super::service::Service;
 
-/// Makes a module of tests for each kind of backend, each test a function of a fresh [`Service`].
+/// Makes a module of tests for each kind of backend, each test a function of a fresh [`Service`]. Those after a semicolon
+/// say in words what conformance or the matrix of faults proves on every service: `tests/run` has them on `file:` and redis,
+/// and `tests/run all` on the others too.
 macro_rules! on_every_backend {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { file: service::FileService { $($test)* } }
-        crate::support::backends::on_every_server! { $($test)* }
+    ($($test:ident)* $(; $($word:ident)*)?) => {
+        crate::support::backends::on_backend! { file: service::FileService { $($test)* $($($word)*)? } }
+        crate::support::backends::on_every_server! { $($test)* $(; $($word)*)? }
     };
 }
 pub(crate) use on_every_backend;
 
-/// Makes a module of tests for each kind of backend whose locks are leases, each test a function of a fresh
-/// [`Service`].
+/// Makes a module of tests for each kind of backend whose locks are leases, as [`on_every_backend`] does.
 macro_rules! on_every_server {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
-        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
-        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
-        crate::support::backends::on_backend! { zookeeper: service::ZooKeeperService { $($test)* } }
-        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
-        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* } }
+    ($($test:ident)* $(; $($word:ident)*)?) => {
+        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* $($($word)*)? } }
+        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* $(; $($word)*)? } }
+        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* $(; $($word)*)? } }
+        crate::support::backends::on_backend! { zookeeper: service::ZooKeeperService { $($test)* $(; $($word)*)? } }
+        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* $(; $($word)*)? } }
+        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* $(; $($word)*)? } }
     };
 }
 pub(crate) use on_every_server;
 
-/// Makes a module of tests for each kind of backend that has handles without a process.
+/// Makes a module of tests for each kind of backend that has handles without a process, as [`on_every_backend`] does.
 macro_rules! on_every_backend_with_handles {
-    ($($test:ident)*) => {
-        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* } }
-        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* } }
-        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* } }
-        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* } }
-        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* } }
+    ($($test:ident)* ; $($word:ident)*) => {
+        crate::support::backends::on_backend! { redis: service::RedisService { $($test)* $($word)* } }
+        crate::support::backends::on_backend! { etcd: service::EtcdService { $($test)* ; $($word)* } }
+        crate::support::backends::on_backend! { redlock: redis_services::Redlock3 { $($test)* ; $($word)* } }
+        crate::support::backends::on_backend! { postgres: database_services::PostgresService { $($test)* ; $($word)* } }
+        crate::support::backends::on_backend! { mysql: database_services::MysqlService { $($test)* ; $($word)* } }
     };
 }
 pub(crate) use on_every_backend_with_handles;
@@ -62,19 +63,20 @@ macro_rules! on_redis_and_etcd {
 }
 pub(crate) use on_redis_and_etcd;
 
-/// Makes the module of tests for one backend.
+/// Makes the module of tests for one backend; those after a semicolon are variants.
 macro_rules! on_backend {
-    ($backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
-        crate::support::backends::on_backend! { #[cfg(test)] $backend: $module::$service { $($test)* } }
-    };
-    (#[$when:meta] $backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
+    ($backend:ident: $module:ident::$service:ident { $($test:ident)* $(; $($variant:ident)*)? }) => {
         mod $backend {
             use crate::support::service::Service as _;
             $(#[test]
-            #[$when]
             fn $test() {
                 super::$test(&crate::support::$module::$service::fresh());
             })*
+            $($(#[test]
+            #[ignore = "a variant: tests/run all"]
+            fn $variant() {
+                super::$variant(&crate::support::$module::$service::fresh());
+            })*)?
         }
     };
 }
@@ -82,8 +84,8 @@ pub(crate) use on_backend;
 
 /// Makes the module of tests for another way to a backend, which `tests/run all` runs.
 macro_rules! on_variant {
-    ($($backend:tt)*) => {
-        crate::support::backends::on_backend! { #[ignore = "a variant: tests/run all"] $($backend)* }
+    ($backend:ident: $module:ident::$service:ident { $($test:ident)* }) => {
+        crate::support::backends::on_backend! { $backend: $module::$service { ; $($test)* } }
     };
 }
 pub(crate) use on_variant;

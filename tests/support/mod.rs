@@ -44,10 +44,14 @@ pub mod zookeeper_proxy;
 // The name by which most tests know it.
 pub use redis as servers;
 
-/// The names of all tests of this test program, from its own `--list`.
-pub fn own_tests() -> Vec<String> {
+/// The names of the tests of this test program, from its own `--list` with these options.
+pub fn own_tests(options: &[&str]) -> Vec<String> {
     let program = std::env::current_exe().expect("a program of a name");
-    let list = std::process::Command::new(program).arg("--list").output().expect("the test program lists its tests");
+    let list = std::process::Command::new(program)
+        .arg("--list")
+        .args(options)
+        .output()
+        .expect("the test program lists its tests");
     let list = String::from_utf8(list.stdout).expect("names in UTF-8");
     list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }

@@ -338,7 +338,7 @@ fn configuration(number: usize, servers: &[Redis], sentinels: &[Redis]) -> Strin
         "sentinel myid {}\n\
          sentinel monitor {MASTER_NAME} 127.0.0.1 {master} 2\n\
          sentinel down-after-milliseconds {MASTER_NAME} 1000\n\
-         sentinel failover-timeout {MASTER_NAME} 3000\n",
+         sentinel failover-timeout {MASTER_NAME} 2000\n",
         id(number)
     );
     for replica in &servers[1..] {

@@ -19,8 +19,10 @@ use nix::unistd::mkfifo;
 /// How long any wait may take before it fails the test.
 pub const CAP: Duration = Duration::from_secs(30);
 
-/// The pause between two looks where there is no event to wait for.
+/// The shortest pause between two looks where there is no event to wait for.
 const PAUSE: Duration = Duration::from_millis(2);
+/// The longest one: looks that come to nothing would take the processor away from what is waited for.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The clock by which leases are measured: time since boot, suspend included.
 pub fn boottime() -> Duration {
@@ -38,20 +40,22 @@ pub fn eventually_within<T>(cap: Duration, mut look: impl FnMut() -> Option<T>) 
     let start = Instant::now();
     loop {
         // Taken before looking, so that a machine that stalls in between still gets its last look.
-        let late = start.elapsed() >= cap;
+        let waited = start.elapsed();
         if let Some(answer) = look() {
             return Some(answer);
         }
-        if late {
+        if waited >= cap {
             return None;
         }
-        thread::sleep(PAUSE);
+        thread::sleep((waited / 32).clamp(PAUSE, LONGEST_PAUSE));
     }
 }
 
 /// Sleeps until `end`, by [`boottime`], so that a fault lasts that long. Not for waiting: there are events for that.
 pub fn last_until(end: Duration) {
-    eventually("the end of a fault", || (boottime() >= end).then_some(()));
+    while let Some(left) = end.checked_sub(boottime()).filter(|left| !left.is_zero()) {
+        thread::sleep(left);
+    }
 }
 
 /// A named pipe through which commands send words to the test, one per line.

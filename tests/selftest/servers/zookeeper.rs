@@ -11,6 +11,7 @@ use crate::support::zookeeper::{Acl, Client, Error, Kind, NO_AUTH, NO_NODE, ZooK
 use super::{assert_refused, assert_trusted};
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_shows_its_nodes_and_sessions() {
     let zookeeper = ZooKeeper::start();
     let server = zookeeper.server(0);
@@ -42,6 +43,7 @@ fn a_zookeeper_shows_its_nodes_and_sessions() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_grants_long_and_short_sessions() {
     let zookeeper = ZooKeeper::start();
     let mut client = zookeeper.client();
@@ -56,6 +58,7 @@ fn a_zookeeper_grants_long_and_short_sessions() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_refuses_who_is_not_in_the_acl() {
     let zookeeper = ZooKeeper::start();
     let port = zookeeper.server(0).port();
@@ -79,6 +82,7 @@ fn a_zookeeper_refuses_who_is_not_in_the_acl() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_counts_what_others_ask() {
     let zookeeper = ZooKeeper::ensemble();
     zookeeper.create("/a", "");
@@ -96,6 +100,7 @@ fn a_zookeeper_counts_what_others_ask() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_can_be_frozen_killed_and_restarted_with_its_data() {
     let zookeeper = ZooKeeper::start();
     let (port, first) = (zookeeper.server(0).port(), zookeeper.server(0).pid());
@@ -117,12 +122,14 @@ fn a_zookeeper_can_be_frozen_killed_and_restarted_with_its_data() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 #[should_panic(expected = "zookeeper ended at once")]
 fn a_zookeeper_that_cannot_start_says_why() {
     ZooKeeper::with(ZooKeeperOptions { lines: vec!["tickTime=nonsense".into()], ..ZooKeeperOptions::single() });
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_ensemble_elects_another_leader() {
     let zookeeper = ZooKeeper::ensemble();
     zookeeper.create("/k", "1");
@@ -140,6 +147,7 @@ fn a_zookeeper_ensemble_elects_another_leader() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_follower_that_is_cut_off_still_shows_what_is_gone() {
     let zookeeper = ZooKeeper::with(ZooKeeperOptions { cuttable: true, ..ZooKeeperOptions::ensemble() });
     let leader = zookeeper.leader();
@@ -167,6 +175,7 @@ fn a_follower_that_is_cut_off_still_shows_what_is_gone() {
 }
 
 #[test]
+#[ignore = "of the support itself: tests/run all"]
 fn a_zookeeper_speaks_tls_with_the_certificate_it_is_told_to_show() {
     let with = |server, clients| {
         ZooKeeper::with(ZooKeeperOptions { tls: Some(Tls { server, clients }), ..ZooKeeperOptions::single() })
