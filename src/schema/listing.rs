@@ -8,7 +8,7 @@ use crate::schema::{Place, SuccessAt, VERSION, json, lock, moment};
 /// A document that is being written.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// When the list was begun, in milliseconds since 1970.
+    /// The start of the list, in milliseconds since 1970.
     begun: u64,
     parts: usize,
     locks: usize,
@@ -41,8 +41,8 @@ impl Listing {
         text
     }
 
-    /// The last part of it: how many locks there are, whether there are more than were listed, and the last successes, where they
-    /// could be read.
+    /// The last part of it: the number of locks, whether there are more than were listed, and the last successes, if
+    /// they could be read.
     #[must_use]
     pub(crate) fn end(&mut self, place: &Place, last: Option<&Successes>, total: Option<u64>, cut: bool) -> String {
         let begin = if self.parts == 0 { self.part(&[], place) } else { String::new() };
