@@ -1,12 +1,12 @@
 /*!
-Time as leases count it: what no one can set or slew, and what goes on while the machine is suspended.
+Time for leases: nobody can set or slew it, and it includes the time for which the machine was suspended.
 
-That is `CLOCK_MONOTONIC_RAW` with the time of suspends added to it, which no one slews, or `CLOCK_BOOTTIME`, if more time
-has passed by that one: a lease that is thought older than it is ends early, which is safe. Both are counted from the same
-moment in the life of this program, because what had them differ before that moment says nothing about how fast they run
-now. A process that is forked afterwards counts from the same moment and so by the same clock.
+It is `CLOCK_MONOTONIC_RAW`, which nobody slews, plus the time of suspends; or `CLOCK_BOOTTIME`, if that has advanced
+further: a lease that is believed to be older than it is ends early, which is safe. Both are counted from the moment
+when this program first read them, because their earlier difference says nothing about how fast they run now. A process
+that is forked afterwards counts from the same moment, and so has the same clock.
 
-The wall clock is only for people and for tokens; nothing that decides how long a lock is held may read it.
+The wall clock is only for people, tokens and records; nothing that decides how long a lease lasts may read it.
 */
 
 use std::future::Future;

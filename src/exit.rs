@@ -1,6 +1,6 @@
 /*!
-The exit codes of dlock. Only this file and [`meanings`] know the numbers, but for those of flock(1), which
-`command/flock` has.
+The exit codes of dlock. Only this file and [`meanings`] know the numbers, except those of flock(1), which are in
+`command/flock`.
 */
 
 pub(crate) mod meanings;

@@ -1,9 +1,9 @@
 /*!
-The handle of a lock that outlives the process that took it: one word, `dlock1_` and JSON in base64url, with which any later
-process finds the lock again.
+The handle of a lock that outlives the process that took it: one word, `dlock1_` and JSON in base64url, by which any
+later process finds the lock again.
 
-It is an address and not a key: it says which lock at which backend, and by which owner id it is held. A password is not in
-it. The last field is a checksum of the others, so that a handle that was cut or mistyped names no other lock.
+It is an address, not a key: it names the lock, its backend and the owner id by which it is held, and contains no
+password. The last field is a checksum of the others, so that a handle that was cut or mistyped names no other lock.
 */
 
 use std::time::Duration;

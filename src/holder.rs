@@ -1,10 +1,10 @@
 /*!
 The text that the holder of a lock publishes about itself, and its reader.
 
-The published text is JSON that begins with `{"v":1,"id":"…",`, or with `{"v":1,"hold":…,"id":"…",` where the lock is to be
-held for so many milliseconds at least; ownership is compared by that beginning. A lock that is only kept for that time
-and not used any more begins with `{"v":1,"done":true,` instead of `{"v":1,`. Readers take what they know and ignore the rest,
-so that a newer dlock may say more.
+The text is JSON that begins with `{"v":1,"id":"…",`, or with `{"v":1,"hold":…,"id":"…",` if the lock is to be held for
+at least that many milliseconds; ownership is compared by that beginning. The text of a lock that is no longer used, and
+only kept for that time, begins with `{"v":1,"done":true,` instead of `{"v":1,`. Readers use the fields that they know
+and ignore the rest, so that a newer dlock may publish more.
 */
 
 pub(crate) mod ask;

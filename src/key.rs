@@ -1,6 +1,5 @@
 /*!
-Lock names: which ones are allowed, and how backends encode them so that no name nests in another or leaves its
-directory.
+Lock names: the rules for them, and the encoding by which no name nests in another or leaves its directory at a backend.
 */
 
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 /*!
-Showing foreign text safely: what other programs have written must not disturb a terminal or fill a log. And showing times, in
-the time zone that people want.
+Shows foreign text safely: the text of another program must not disturb a terminal or fill a log. Also shows times, in
+UTC or in this host's time zone.
 */
 
 use std::fmt::{self, Write};

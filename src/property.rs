@@ -1,8 +1,8 @@
 /*!
 Property tests: properties are checked on random values, and a failing value is shrunk.
 
-A failure prints its seed; `PROPTEST_RNG_SEED=… cargo test --bin dlock NAME` repeats it. No failures are stored in files: a
-value that has failed once becomes a plain test. `PROPTEST_CASES=20000` checks more values.
+A failure prints its seed; `PROPTEST_RNG_SEED=… cargo test --bin dlock NAME` repeats it. Failures are not stored in
+files: a value that has failed becomes a plain test. `PROPTEST_CASES=20000` checks more values.
 */
 
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 /*!
-The JSON documents that dlock prints, and what their fields mean: dlock-json(7) is made from the same lists.
+The JSON documents that dlock prints, and the meanings of their fields: dlock-json(7) is made from the same lists.
 
-Fields are only ever added, and all of them are always there, `null` where nothing is known. Lists of words may grow.
+Fields are only ever added, and all of them are always present, `null` if nothing is known. Lists of words may grow.
 */
 
 mod acquired;

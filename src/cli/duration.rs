@@ -1,5 +1,5 @@
 /*!
-Durations as the command line has them: a bare number is seconds, otherwise humantime; at most ten years.
+Durations on the command line: a bare number is seconds, otherwise humantime; at most ten years.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-The description of itself that dlock publishes, for those who wait for a lock that it holds.
+The description that dlock publishes about itself, for those who wait for its lock.
 */
 
 use std::time::Duration;

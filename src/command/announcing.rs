@@ -1,5 +1,5 @@
 /*!
-Reports about the wait for a lock: the holder, how long it has held the lock, and what has changed.
+Reports about the wait for a lock: its holder and how long that has held it, or the trouble with the backend.
 */
 
 use std::cell::RefCell;

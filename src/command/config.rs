@@ -1,5 +1,5 @@
 /*!
-`dlock config`: the effective settings, and where each comes from.
+`dlock config`: prints the effective settings, each with its origin.
 */
 
 use clap::ArgMatches;

@@ -1,6 +1,6 @@
 /*!
-A lock that is held by its handle, for the subcommands that renew it and give it back: the claim under which it was taken, and
-a session with its service.
+A lock that is held by its handle, for the subcommands that renew or release it: its claim, and a session with its
+service.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-`dlock held`: whether this process runs inside a dlock run that holds the locks.
+`dlock held`: tells by its exit code if this process runs inside a dlock run that holds the locks.
 */
 
 use std::os::fd::OwnedFd;

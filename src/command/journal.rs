@@ -1,5 +1,5 @@
 /*!
-Opening the journal of a run or of `dlock acquire` (`--events`).
+Opens the journal of a run or of `dlock acquire` (`--events`).
 */
 
 use crate::exit::{Exit, Failure};

@@ -1,5 +1,5 @@
 /*!
-`dlock list`: every lock that is held or blocked in the namespace.
+`dlock list`: lists every lock in the namespace that is held or blocked.
 */
 
 use crate::backend::survey::Names;

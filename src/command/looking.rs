@@ -1,6 +1,6 @@
 /*!
-A session with a lock service, for the subcommands that only look: one more try for what may pass, and what this host knows of
-the processes that were found.
+A session with a lock service, for the subcommands that only look. It repeats a look that fails at once in a way that
+may pass, and adds what this host knows of the processes that were found.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-The consequences of a lost lock for the process that counts on it: when it must be dead, and the message about the loss.
+The consequences of a lost lock for the process that relies on it: its deadline, and the message about the loss.
 */
 
 use std::time::Duration;

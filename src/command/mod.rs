@@ -1,5 +1,5 @@
 /*!
-One file or folder per subcommand, and what several of them share.
+One file or folder per subcommand, and the code that several of them share.
 */
 
 mod about;

@@ -1,5 +1,5 @@
 /*!
-The pace of reports about a wait: not at once, then rarely, and sooner when something has changed.
+The pace of reports about a wait: none at once, then few, and sooner after a change; a terminal's line is updated.
 */
 
 use std::convert::Infallible;

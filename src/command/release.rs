@@ -1,5 +1,5 @@
 /*!
-`dlock release`: gives a lock back by its handle, and says what it finds where that does not hold it any more.
+`dlock release`: gives a lock back by its handle, or says what it finds if the handle no longer holds it.
 */
 
 use crate::backend::Released;

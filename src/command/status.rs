@@ -1,5 +1,5 @@
 /*!
-`dlock status`: who holds a lock, and who waits for it.
+`dlock status`: shows who holds a lock, and who waits for it.
 */
 
 use std::time::Duration;

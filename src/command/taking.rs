@@ -1,6 +1,6 @@
 /*!
-Taking a lock that outlives the process that takes it, and what is printed of it: for `dlock acquire`, and for the keeper that
-`--while-pid` leaves behind.
+Takes a lock that outlives the process that takes it, and makes the output about it: for `dlock acquire`, and for the
+keeper that `--while-pid` leaves behind.
 */
 
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 /*!
-The records of breaks, for those who have a lock after a break or have lost it by one: read once a lock is held, where somebody
-wants to know more than that (`-v`, `--events`), and after a loss. A look that fails or takes long is left: nothing depends on
-it.
+The records of breaks, for runs that got a lock after a break or lost it by one. They are read once a lock is held if
+the user asks for details (`-v`, `--events`), and after a loss. A look that fails or takes long is given up: nothing
+depends on it.
 */
 
 use crate::backend::survey::{Survey, TIMEOUT};

@@ -1,5 +1,5 @@
 /*!
-Keeping a picture of locks up to date until Ctrl-C: in place on a terminal, as lines of JSON elsewhere.
+Keeps a picture of locks up to date until Ctrl-C: in place on a terminal, as lines of JSON elsewhere.
 */
 
 use std::sync::Arc;

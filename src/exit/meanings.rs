@@ -1,5 +1,5 @@
 /*!
-The meanings of the exit codes of each subcommand, for users.
+The meanings of each subcommand's exit codes, for users.
 */
 
 /// A code and its meaning.

@@ -1,9 +1,9 @@
 /*!
-A request to the holder of a lock to stop its command and give the lock back. It is put beside the lock, and names the owner
-for whom it is meant: every other holder ignores it.
+A request to the holder of a lock to stop its command and release the lock. It is stored beside the lock, and names the
+owner for whom it is meant: every other holder ignores it.
 
-The same text stays as a trace of the break, also of one that took the lock away without a request: whoever looks at the lock
-later, and its next holders, can read who did that, to whom, when and why.
+The same text stays as a trace of the break, even if the lock was taken away without a request: later holders of the
+lock, and everyone who looks at it, can read who broke it, to whose loss, when and why.
 */
 
 use std::time::Duration;

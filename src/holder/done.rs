@@ -1,6 +1,6 @@
 /*!
 The record of a command that has succeeded in a period (`--once-per`), and its reader: JSON that begins with
-`{"v":1,"period":…,`, which a script of redis compares.
+`{"v":1,"period":…,`, which a redis script reads.
 */
 
 use std::time::Duration;

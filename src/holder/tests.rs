@@ -1,5 +1,5 @@
 /*!
-The texts that holders publish fit, are read back, and are shown without harm, whoever wrote them.
+Tests that published texts fit, are read back, and are safe to show, whoever wrote them.
 */
 
 use proptest::collection::vec;

@@ -1,6 +1,6 @@
 /*!
-Taking over a lock that another process has taken: to extend it, or to give it back. Every request has a time-out, and nothing
-here takes a lock.
+Takes over a lock that another process has taken, to extend or release it. Every request has a time-out, and nothing
+here takes a lock that is not held.
 */
 
 use std::time::Duration;

@@ -1,9 +1,9 @@
 /*!
-Several locks as one: taken one after the other, kept while the next of them is waited for, and all held or none.
+Several locks as one: taken one after the other, each kept during the wait for the next, and all of them held or none.
 
-All dlocks take them in the byte order of their encoded names, so no two of them wait for each other: of those that wait,
-the one that waits for the last lock in that order waits for a run that has all it wants. A lock that is lost while a later
-one is waited for would have to be taken out of order, so all are given back then, and it begins again with the first.
+Every dlock takes its locks in the byte order of their encoded names, so runs cannot wait for each other in a circle: of
+those that wait, the one whose lock is last in that order waits for a run that has all its locks. A lock that is lost
+during the wait for a later one would have to be taken out of order, so all are released then, and the run begins again.
 */
 
 use std::os::fd::BorrowedFd;

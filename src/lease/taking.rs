@@ -1,6 +1,6 @@
 /*!
-Taking and releasing a lock: attempt, wait for a change, attempt again, as [`crate::lease::waiting`] decides. Every request
-has a time-out.
+Taking and releasing a lock: attempt, wait for a change, attempt again, as [`crate::lease::waiting`] decides. Every
+request has a time-out.
 */
 
 use std::time::Duration;

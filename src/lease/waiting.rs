@@ -1,6 +1,6 @@
 /*!
-The wait for a lock: when to ask again, when the wait is over, and why the lock was not granted. Pure decisions of what was
-answered and what time it is; [`take`](crate::lease::taking::take) carries them out.
+The wait for a lock: when to ask again, when the wait is over, and why the lock was not granted. Pure decisions from the
+answers and the time; [`take`](crate::lease::taking::take) carries them out.
 */
 
 use std::time::Duration;

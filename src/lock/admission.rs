@@ -1,10 +1,10 @@
 /*!
-The rule of admission: who may hold a lock, by the order of its queue. It is one rule for all kinds of lock.
+The rule of admission: the order of the queue decides who may hold a lock. All kinds of lock have the same rule.
 
 > An entry enters when all entries before it are of its own mode and fewer than its mode has room for.
 
-Entries are the holders and the live waiters of a lock, in the order in which they came. So no entry overtakes one that it
-would keep out, and the first entry always enters: no mode starves another one.
+Entries are the holders and the live waiters of a lock, in the order in which they came. So no entry overtakes one that
+it would keep out, and the first entry always enters: no mode starves another.
 */
 
 use std::num::NonZeroU32;

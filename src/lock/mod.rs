@@ -1,5 +1,5 @@
 /*!
-The rules of a lock, whatever the backend: who may hold it together, and in which order. Pure; knows no service.
+The rules of a lock at every backend: who may hold it together, and in which order. Pure; knows no service.
 */
 
 pub(crate) mod admission;

@@ -1,5 +1,5 @@
 /*!
-The intervals at which waiters ask for what the service does not report.
+The interval at which waiters ask for news that the service does not report.
 */
 
 use std::time::Duration;

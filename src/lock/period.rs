@@ -1,6 +1,6 @@
 /*!
 Periods in which a command is to succeed at most once (`--once-per`). They are numbered from 1970 on by the clock of the
-host that asks: it is that clock by which cron starts a job, so it says which occasion is meant.
+asking host: cron starts jobs by that clock, so it tells for which occasion a job was started.
 */
 
 use std::time::Duration;

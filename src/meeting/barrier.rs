@@ -1,5 +1,5 @@
 /*!
-A barrier: arriving, waiting for the others, and leaving it when it breaks.
+A barrier: arriving, waiting for the others, and leaving.
 */
 
 use std::collections::BTreeSet;

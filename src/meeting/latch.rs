@@ -1,5 +1,5 @@
 /*!
-A latch: arriving, waiting for names, letting the latch fail, and forgetting it.
+A latch: arriving, waiting for names, making the latch fail, and forgetting it.
 */
 
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
 /*!
-Latches and barriers as a caller of a backend sees them: when to ask again, when a wait is over, and what came of it. Every
-request has a time-out. Knows nothing about processes.
+Latches and barriers, on top of a backend: when to ask again, when a wait is over, and with which outcome. Every request
+has a time-out. Knows nothing about processes.
 */
 
 pub(crate) mod barrier;

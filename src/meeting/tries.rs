@@ -1,5 +1,5 @@
 /*!
-Requests that may fail: how long each may take, whether it is made again, and after which pause.
+Requests that may fail: the time limit of each, its retries, and the pauses between them.
 */
 
 use std::time::Duration;

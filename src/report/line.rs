@@ -1,5 +1,5 @@
 /*!
-The sentence for every event: all of dlock's English but the command line's. It does not know where they are written.
+The sentence for every event: all of dlock's English but the command line's. It does not know where it is written.
 */
 
 mod breaking;

@@ -1,5 +1,5 @@
 /*!
-Variables that look like dlock's and are not: a misspelt one would otherwise be ignored without a word.
+Variables that look like dlock's and are not: a misspelt one would otherwise be ignored without a warning.
 */
 
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
 /*!
-Refusing wrong settings.
+The failures for wrong settings.
 */
 
 use std::fmt::Display;

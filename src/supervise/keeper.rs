@@ -1,9 +1,9 @@
 /*!
-The socket of a process that keeps a lock: there runs under the lock's handle register, and `dlock release` asks it to let go.
+The socket of a process that keeps a lock: runs under its handle register there, and `dlock release` asks it to let go.
 
-It is in the abstract namespace and named after the owner of the lock, and the kernel tells each side who the other one is. A
-client sends one byte and gets one answer. A run leaves its connection open for as long as any process of it lives, and is to
-stop when the keeper closes its direction of it.
+The socket is in the abstract namespace and is named after the owner of the lock; the kernel tells each side which
+process the other one is. A client sends one byte and gets one answer. A run leaves its connection open as long as any
+of its processes lives, and has to stop when the keeper closes its own direction of it.
 */
 
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,5 +1,5 @@
 /*!
-The command: how it is started, signalled and stopped. Knows nothing of locks.
+Starts, signals and stops the command. Knows nothing of locks.
 */
 
 pub(crate) mod command;

@@ -1,6 +1,6 @@
 /*!
-Scheduling priorities, where this user may raise them: on an overloaded machine deadlines must come before the load, and
-a killed process needs processor time to end.
+Scheduling priorities, if this user may raise them: on an overloaded machine deadlines must come before the load, and a
+killed process needs processor time to end.
 
 The scheduler is asked by system calls: musl's functions of these names only fail with `ENOSYS`.
 */

@@ -1,9 +1,9 @@
 /*!
-The CPU quota of this process's control group, and how much earlier a command is stopped because of it.
+The CPU quota of this process's control group, and the time by which a command is stopped earlier because of it.
 
-A group that has used up its quota gets no processor until its next period, and the guard in it none either. Busy processes
-of the command stand before the guard in each period's queue, so it is woken up late by as long as it takes the group to
-give each of them a turn. The processes need the same processor to die on.
+A group that has used up its quota gets no processor until its next period, and neither does the guard in it. Busy
+processes of the command are ahead of the guard in each period's queue, so it is woken up late, by the time in which the
+group gives each of them a turn. The processes that are killed need the same processor to end.
 
 Nothing here allocates: the guard must not.
 */

@@ -1,5 +1,5 @@
 /*!
-The children of this process, including those that it gets as a subreaper: whether they have ended, and reaping them.
+The children of this process, including those that it inherits as a subreaper: their state, and reaping them.
 */
 
 use std::time::Duration;

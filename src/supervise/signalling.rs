@@ -1,9 +1,9 @@
 /*!
 Signals to processes that were found by their ids.
 
-Between its listing and its signal a process can end, and its id be given to another one. So a descriptor is opened first,
-then it is checked that the id is still that of a process below the root, and the signal goes through the descriptor. Our
-own children need none of that: only we reap them, and until then they keep their ids.
+A process can end between its listing and its signal, and its id can be reused. So a descriptor of the process is opened
+first, then the id is checked to be still that of a process below the root, and the signal goes through the descriptor.
+Our own children do not need this: only we reap them, and until then they keep their ids.
 */
 
 use libc::{c_int, pid_t};

@@ -1,6 +1,6 @@
 /*!
-Signals as dlock handles them: every catchable one is blocked and read from a descriptor that
-tells the sender. One function decides what each one means.
+Signals as dlock handles them: every catchable one is blocked and read from a descriptor, with its sender. One function
+decides what each one means.
 */
 
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,9 +1,9 @@
 /*!
 The surroundings that dlock inherited (signal mask, dispositions, closed standard descriptors), recorded before Rust's
-runtime changes it, so that the command inherits exactly the same.
+runtime changes them, so that the command inherits exactly the same.
 
-Rust's runtime, or [`settle`] in its place, opens `/dev/null` on closed standard descriptors and ignores SIGPIPE
-before `main`; hence a function in `.init_array`, which runs first.
+Rust's runtime, or [`settle`] in its place, opens `/dev/null` on closed standard descriptors and ignores SIGPIPE before
+`main`; hence a function in `.init_array`, which runs first.
 */
 
 use std::ffi::{CStr, c_char, c_int};

@@ -1,8 +1,8 @@
 /*!
-Finding and signalling everything below a process, without allocating.
+Finds and signals everything below a process, without allocating.
 
-A subreaper sees every orphan come back as its own child, also what moved to its own session, so a sweep that is
-repeated until `wait` says ECHILD leaves nothing behind. Nothing else proves that: a process that cannot be listed may
+A subreaper gets every orphan back as its own child, even one that moved to its own session, so a sweep that is repeated
+until `wait` fails with ECHILD leaves nothing behind. Nothing else proves that: a process that cannot be listed may
 still be there.
 */
 

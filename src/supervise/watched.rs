@@ -1,5 +1,5 @@
 /*!
-A process that dlock did not start: watched until it ends, and signalled, with no other process hit that gets its id later.
+A process that dlock did not start: it is watched until it ends, and no signal hits another process that reuses its id.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

@@ -1,5 +1,5 @@
 /*!
-Looks at the locks of a majority of redis servers: asks all servers at once, each as a single one is asked, and counts
+Looks at the locks of a majority of redis servers: asks all servers at once, each like a single one, and counts
 their answers. A holder is one that a majority of all servers names.
 */
 

@@ -1,5 +1,5 @@
 /*!
-Checks whether a majority of redis servers keeps its promises: asks all servers at once, each as a single one is asked.
+Checks whether a majority of redis servers keeps its promises: asks all servers at once, each like a single one.
 */
 
 use futures_util::future::join_all;

@@ -1,5 +1,5 @@
 /*!
-`dlock barrier`: wait until all parties are there at the same time.
+`dlock barrier`: waits until all parties are there at the same time.
 */
 
 use crate::backend::ErrorKind;

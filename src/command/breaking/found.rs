@@ -1,5 +1,5 @@
 /*!
-Pure decisions of `dlock break`, from what it finds at a lock: what is to be done about the owner that was named.
+Pure decisions of `dlock break` about the named owner, from the state in which the lock was found.
 */
 
 use std::time::Duration;

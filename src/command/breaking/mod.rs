@@ -1,5 +1,5 @@
 /*!
-`dlock break`: ask the holder of a lock to stop and to release it, or take the lock away.
+`dlock break`: asks the holder of a lock to stop and to release it, or takes the lock away.
 */
 
 mod found;

@@ -1,5 +1,5 @@
 /*!
-Asking on a terminal whether a break is meant. Elsewhere the owner's id is the confirmation.
+The confirmation of a break on a terminal. Without a terminal, the owner's id is the confirmation.
 */
 
 use std::io::{self, BufRead, IsTerminal};

@@ -1,5 +1,5 @@
 /*!
-Probes of this host: can commands be supervised here, and stopped in time?
+Probes of this host: commands can be supervised here, and its CPU quota lets them be stopped in time.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-`dlock check`: whether locks at a backend work, how fast it answers, and what could make them unsafe.
+`dlock check`: tests locks at a backend, measures how fast it answers, and reports what could make locks unsafe.
 */
 
 mod host;

@@ -1,5 +1,5 @@
 /*!
-Taking a lock to find out whether locks work: two contenders for a scratch key, as `dlock run` has them.
+A trial of the lock: two contenders for a scratch key, like those of `dlock run`, show that locks work.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-flock(1) itself: flock(2) on a file, a directory or an open descriptor of this host, and what util-linux says about it.
+flock(1) itself: flock(2) on a file, a directory or an open descriptor of this host, with util-linux's messages.
 */
 
 use std::ffi::{OsStr, OsString};

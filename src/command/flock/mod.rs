@@ -1,5 +1,5 @@
 /*!
-`dlock flock`, or dlock called as `flock`: flock(1), or with a backend a `dlock run`.
+`dlock flock`, or dlock called as `flock`: behaves as flock(1), or with a backend as `dlock run`.
 */
 
 mod local;

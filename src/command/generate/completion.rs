@@ -1,5 +1,5 @@
 /*!
-Completion scripts: what the parser's definitions say, the forms of backends and durations, and the command after `--`.
+Completion scripts, from the parser's definitions, with suggested backends and durations, and the command after `--`.
 */
 
 use std::fmt::Write;

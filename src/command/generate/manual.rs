@@ -1,5 +1,5 @@
 /*!
-The man pages: what the parser's definitions say, and the sections that no option has.
+The man pages, from the parser's definitions, and the sections that belong to no option.
 */
 
 mod configuration;

@@ -1,6 +1,6 @@
 /*!
-`dlock generate`: man pages and completion scripts, made from the same definitions as the help, and what a backend has for
-administrators.
+`dlock generate`: prints man pages and completion scripts, made from the same definitions as the help, and a backend's
+setup for administrators.
 */
 
 mod completion;

@@ -1,5 +1,5 @@
 /*!
-The caller of a keeper: forks it, passes signals on to it, prints the handle and ends as the keeper says.
+The caller of a keeper: forks it, passes signals on to it, prints the handle, and exits as the keeper says.
 */
 
 use nix::sys::signal::kill;

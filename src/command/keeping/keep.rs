@@ -1,6 +1,6 @@
 /*!
-Keeping a lock until a process has ended, and all runs under the lock's handle: renewing it, stopping them when it is lost, and
-releasing it.
+Keeps a lock until a process has ended, and all runs under the lock's handle: renews it, stops them if it is lost, and
+releases it at the end.
 */
 
 use std::time::Duration;

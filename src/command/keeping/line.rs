@@ -1,5 +1,5 @@
 /*!
-The line between the keeper and its caller: packets in both directions, until one of the two has ended.
+The connection between the keeper and its caller: packets in both directions, until either of the two has ended.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,8 +1,8 @@
 /*!
-`dlock acquire --while-pid`: a keeper, which is forked before anything else, takes the lock and hands its handle to the caller.
-Then it stays behind and renews the lock until the process has ended for which it keeps it.
+`dlock acquire --while-pid`: a keeper, which is forked before anything else, takes the lock and hands its handle to the
+caller. It stays behind and renews the lock until the given process has ended.
 
-The caller is what the user has started: it prints the handle, and ends as the keeper says.
+The caller is the process that the user has started: it prints the handle, and exits as the keeper says.
 */
 
 mod caller;

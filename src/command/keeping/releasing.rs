@@ -1,5 +1,5 @@
 /*!
-Asking the keeper of a lock to let go of it, for `dlock release`.
+Asks the keeper of a lock to let go of it, for `dlock release`.
 */
 
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
 /*!
-The runs under the handle of a lock that is kept, which register with its keeper: it gives the lock back only when none of them
+The runs under the handle of a kept lock. They register with its keeper, which releases the lock only when none of them
 is left, and tells them when to stop.
 */
 

@@ -1,5 +1,5 @@
 /*!
-`dlock latch`: report a name, wait for names, let the latch fail, show it, or forget it.
+`dlock latch`: reports a name, waits for names, makes the latch fail, shows it, or forgets it.
 */
 
 use std::time::Duration;

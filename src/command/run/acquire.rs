@@ -1,5 +1,5 @@
 /*!
-Acquiring the lock: an outer run that already holds it is found first.
+Acquires the locks, except those that an outer run already holds.
 */
 
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
 /*!
-The time by which the command must be dead: what dlock tells the guard, and when dlock does the guard's work because
-the guard cannot. Pure decisions from what happened and what time it is.
+The time by which the command must be dead: dlock's orders to the guard, and the moments at which dlock does the guard's
+work because the guard cannot. Pure decisions from what happened and what time it is.
 */
 
 use std::time::Duration;

@@ -1,8 +1,8 @@
 /*!
-The time in which the command runs: the first of its exit, a loss and a time-out, and the stop that follows.
+The time in which the command runs, up to the first of its exit, a loss and a time-out, and the stop that follows.
 
-The guard stops the command and knows the deadline. This loop passes on what the keeper of the lock reports, and does the
-guard's work when the guard is frozen or killed.
+The guard stops the command and knows the deadline. This loop passes on what the keeper of the lock reports, and does
+the guard's work when the guard is frozen or killed.
 */
 
 use std::time::Duration;

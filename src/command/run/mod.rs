@@ -1,5 +1,5 @@
 /*!
-`dlock run`: acquire, spawn, hold until the first of exit, loss and time-out, stop, release.
+`dlock run`: acquires, starts the command, waits for the first of its exit, a loss and a time-out, stops, releases.
 */
 
 mod acquire;

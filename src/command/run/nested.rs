@@ -1,15 +1,15 @@
 /*!
 A `dlock run` inside a `dlock run` that holds the same lock: its command starts at once.
 
-`DLOCK_HELD` lists the outer runs. An entry counts only if the backend confirms its owner and if its process is an ancestor
-of this one: a stale variable in a daemon must not skip a lock. Owners are compared instead of URLs, because one backend can
-be spelled in several ways; otherwise a run could wait for itself.
+`DLOCK_HELD` lists the outer runs. An entry counts only if the backend confirms its owner and if its process is an
+ancestor of this one: a stale variable in a daemon must not skip a lock. Owners are compared instead of URLs, because
+one backend can have several URLs, and a run that misses its outer run would wait for itself.
 
-The outer run must not release the lock while a run that it covers lives. So the inner run registers with the outer guard,
-which stops it first. A lock file stays locked after its dlock was killed, as long as a process has the locked descriptor;
-then the inherited descriptor is what counts.
+The outer run must not release the lock while a run that it covers lives. So the inner run registers with the outer
+guard, which stops it first. A lock file stays locked after its dlock was killed, as long as a process has the locked
+descriptor; then the inherited descriptor decides.
 
-A run that holds several locks has an owner for each of them, and its guard goes by the name of the first one.
+A run that holds several locks has an owner for each of them, and its guard is named after the first one.
 */
 
 mod line;

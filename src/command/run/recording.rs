@@ -1,5 +1,5 @@
 /*!
-Entries about a command that go to the journal alone: its start and its end, each renewal, and each step of stopping it.
+Entries about a command that go only to the journal: its start and its end, each renewal, and each step of stopping it.
 */
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 /*!
-The work of a guard that cannot do it: dlock sends SIGKILL in place of a frozen guard, and stops what a killed guard
-left behind.
+The guard's work if the guard cannot do it: dlock sends SIGKILL in place of a frozen guard, and stops what a killed
+guard left behind.
 */
 
 use std::time::Duration;

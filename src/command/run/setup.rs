@@ -1,6 +1,6 @@
 /*!
-The preparations of a run before it may acquire a lock: the guard, which is forked before anything else, and
-everything for supervising a command. If something is missing, no command is started.
+The preparations of a run before it may acquire a lock: the guard, which is forked before anything else, and everything
+needed to supervise a command. If something is missing, no command is started.
 */
 
 use std::fmt::Display;

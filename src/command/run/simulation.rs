@@ -1,12 +1,12 @@
 /*!
-A simulation of a lease with the real decisions of dlock: when to renew, to retry and to give up ([`Renewals`]), what dlock
-tells the guard and when it acts itself ([`Backstop`]), and how the guard stops the command ([`Ladder`]). Only their
-environment is simulated: a server whose clock is fast, a network that loses and delays, processes that are late, frozen or
-killed, and a command that may ignore signals.
+A simulation of a lease with the real decisions of dlock: when to renew, to retry and to give up ([`Renewals`]), what
+dlock tells the guard and when it acts itself ([`Backstop`]), and how the guard stops the command ([`Ladder`]). Only
+their environment is simulated: a server whose clock is fast, a network that loses and delays, processes that are late,
+frozen or killed, and a command that may ignore signals.
 
-The properties: the command is dead before its lease can end at the server, as long as dlock or its guard runs, or as soon
-as one of them runs again; no renewal rescues it after a SIGTERM for the lease; and it is left alone while renewals are
-answered.
+The properties: the command is dead before its lease can end at the server, as long as dlock or its guard runs, or as
+soon as one of them runs again; no renewal rescues it after a SIGTERM for the lease; and it is left alone while renewals
+are answered.
 
 [`Renewals`]: crate::lease::renewal::Renewals
 [`Backstop`]: crate::command::run::backstop::Backstop

@@ -1,5 +1,5 @@
 /*!
-The locks under which a command runs: its own, those of outer runs, or some of both.
+The locks under which a command runs: those of this run, those of outer runs, or some of both.
 */
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

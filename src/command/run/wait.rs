@@ -1,5 +1,5 @@
 /*!
-Signals, which end the wait for a lock before it is over.
+Signals that end the wait for a lock.
 */
 
 use crate::supervise::reaping::reap;

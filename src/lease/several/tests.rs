@@ -1,5 +1,5 @@
 /*!
-Several locks of a small table in memory: what is asked for in which order, and what becomes of it.
+Tests of several locks with a small table in memory: the requests, their order and their outcome.
 */
 
 use std::cell::RefCell;

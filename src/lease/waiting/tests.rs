@@ -1,5 +1,5 @@
 /*!
-Every decision of a wait.
+Tests of every decision of a wait.
 */
 
 use super::*;

@@ -1,5 +1,5 @@
 /*!
-The sentence for every event of latches and barriers. It does not know where they are written.
+The sentence for every event of latches and barriers. It does not know where it is written.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-Every sentence that dlock can print.
+Tests of every sentence that dlock can print.
 */
 
 mod breaks;

@@ -1,9 +1,8 @@
 /*!
-The command's process as the guard knows it: whether it runs, and what its end means.
+The command's process as the guard knows it: its state, and the meaning of its end.
 
 A command that ends by a signal, or soon after a request to end, did not end normally: what it started was not meant to
-go on, and a shell that is terminated leaves its children behind. Then everything is stopped before the lock is
-released.
+go on, and a terminated shell leaves its children behind. Then everything is stopped before the lock is released.
 */
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 /*!
-Covered runs: a `dlock run` of the same lock inside the command passes straight through, and its command must not
-outlive the lock. Each registers with the guard, at a socket in the abstract namespace that is named after the owner,
-and counts as alive as long as its connection is open, which that run's dlock and guard both hold.
+Covered runs: a `dlock run` of the same lock inside the command starts its own command at once, which must not outlive
+the lock. Each registers with the guard, at a socket in the abstract namespace that is named after the owner. It counts
+as alive as long as its connection is open, which its dlock and its guard both hold.
 */
 
 mod open;

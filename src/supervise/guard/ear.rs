@@ -2,8 +2,8 @@
 The ear: a small process that stays in the caller's process group when the guard has left it, and reports to the guard
 which signals went to the whole group.
 
-It blocks every catchable signal and waits for them. It dies with the guard. When it is killed, the guard cannot tell
-any more what went to the group, and passes on all that dlock reports: then a signal may reach the command twice, but
+It blocks every catchable signal and waits for them. It dies with the guard. If it is killed, the guard no longer knows
+which signals went to the group, and passes on all that dlock reports: a signal may then reach the command twice, but
 none is lost.
 */
 

@@ -1,5 +1,5 @@
 /*!
-The guard's end of the connection to dlock. Notices are kept until dlock, which may be stopped for long, reads them.
+The guard's end of the connection to dlock. It queues notices while dlock, which may be stopped for long, reads none.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -10,12 +10,12 @@ dlock            the lock: acquires, renews, decides
 
 dlock killed: the guard sees end-of-file and stops the command. dlock frozen: the guard's own deadline passes. Guard
 killed: the command dies with it (`PR_SET_PDEATHSIG`), and dlock, which inherits the orphans, sweeps them. The whole
-group killed or frozen (`timeout -k`, a CI runner's cancel): the guard is not in it. Nothing here waits for anything
-that can hang.
+group killed or frozen (`timeout -k`, a CI runner's cancel): the guard has left it, and goes on. Nothing here waits for
+anything that can hang.
 
-The guard is a subreaper, so all that the command starts is found below it, also what moved to its own session. It
-blocks every catchable signal. Neither its name nor its arguments contain `dlock`, so that `pkill dlock` and `pkill -f
-dlock` spare it.
+The guard is a subreaper, so all that the command starts is found below it, even in another session. It blocks every
+catchable signal. Neither its name nor its arguments contain `dlock`, so that `pkill dlock` and `pkill -f dlock` spare
+it.
 */
 
 mod child;

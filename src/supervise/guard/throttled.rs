@@ -1,5 +1,5 @@
 /*!
-The guard's knowledge of a CPU quota, and what follows from it.
+The CPU quota as the guard last saw it, and the time by which a stop has to begin earlier because of it.
 */
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 /*!
-The guards of runs under one handle, which `dlock release` looks for on this host: one whose dlock was killed still stops its
-command. They are found by the names of their sockets, which the kernel lists. So is a dlock whose guard was killed, which stops
-the command itself.
+The guards on this host of runs under one handle, for `dlock release`: a guard whose dlock was killed still stops its
+command. They are found by the names of their sockets, which the kernel lists. So is a dlock whose guard was killed, and
+which stops the command itself.
 */
 
 use std::fs;

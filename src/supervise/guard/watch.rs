@@ -1,8 +1,8 @@
 /*!
 The guard process itself: one loop over orders, signals and its own alarm.
 
-Everything that it needs is allocated before the first order comes; from then on nothing is allocated, and nothing is
-waited for that can hang. However much comes in, what is due is done first.
+Everything that it needs is allocated before the first order comes; from then on it allocates nothing, and waits for
+nothing that can hang. However much input comes in, it does not hold up what is due.
 */
 
 mod hastening;

@@ -1,5 +1,5 @@
 /*!
-Listing and signalling the children of this test process, and of shells.
+Tests of listing and signalling the children of this process, and of shells.
 */
 
 use super::*;

@@ -1,5 +1,5 @@
 /*!
-The man page about the documents that dlock prints, which is no subcommand's.
+dlock-json(7), the man page about the documents that dlock prints.
 */
 
 use clap_mangen::roff::{Roff, roman};

@@ -1,5 +1,5 @@
 /*!
-The examples of the man pages: a sentence, and the command.
+The examples of the man pages: a sentence and a command each.
 */
 
 /// Returns the examples for the page of this subcommand, or of dlock itself.

@@ -1,5 +1,5 @@
 /*!
-A game in progress: the world around dlock and its guard, and the promises that it must not break.
+A game in progress: the world around dlock and its guard, and the promises that the two must keep.
 */
 
 mod processes;

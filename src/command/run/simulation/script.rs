@@ -1,5 +1,5 @@
 /*!
-The events of a simulated game, and the strategies that make games.
+The events of a simulated game, and the strategies that generate games.
 */
 
 use std::time::Duration;

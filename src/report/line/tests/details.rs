@@ -1,5 +1,5 @@
 /*!
-The sentences that only `-v` asks for.
+Tests of the sentences that only `-v` asks for.
 */
 
 use super::*;

@@ -1,5 +1,5 @@
 /*!
-The sentences about locks that are held by their handles.
+Tests of the sentences about locks that are held by their handles.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-The sentences about looks at locks.
+Tests of the sentences about looks at locks.
 */
 
 use crate::report::event::{Event, Look};

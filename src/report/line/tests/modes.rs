@@ -1,5 +1,5 @@
 /*!
-The sentences about locks that several hold together.
+Tests of the sentences about locks that several hold together.
 */
 
 use super::*;

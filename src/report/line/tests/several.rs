@@ -1,5 +1,5 @@
 /*!
-The sentences about several locks that are held as one.
+Tests of the sentences about several locks that are held as one.
 */
 
 use super::*;

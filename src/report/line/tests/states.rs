@@ -1,5 +1,5 @@
 /*!
-The state of a wait, as a terminal shows it.
+Tests of the state of a wait, as a terminal shows it.
 */
 
 use super::*;

@@ -1,6 +1,6 @@
 /*!
-The open connections of covered runs, as many as this process may open. The kernel says which of them has ended, so that
-thousands cost no more than one; their process ids are in a mapping that takes memory only where it is used.
+The open connections of covered runs, as many as this process may open. The kernel reports those that have ended, so
+thousands cost no more than one. Their process ids are in a mapping that takes memory only where it is used.
 */
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,6 +1,6 @@
 /*!
-The guard in a control group with a CPU quota: it looks how late it is woken up and how much there is to stop, and begins a
-stop that much earlier. Without a quota it looks once after each renewal, and is not woken up for it.
+The guard in a control group with a CPU quota: it measures how late it is woken up and how much there is to stop, and
+begins a stop that much earlier. Without a quota it looks for one only after each renewal, when it is awake anyway.
 */
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 /*!
-The guard at work, when something is due: passing signals on to the command, and stopping everything below the guard.
+The guard's work when something is due: passing signals on to the command, and stopping everything below the guard.
 */
 
 use std::time::Duration;

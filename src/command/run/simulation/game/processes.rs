@@ -1,5 +1,5 @@
 /*!
-dlock and its guard as a game has them: the product's own decisions, once round each loop.
+dlock and its guard in a game: one round of the loop of each, with the product's own decisions.
 */
 
 use crate::backend::{Lease, Renewal};
