@@ -37,14 +37,14 @@ const TOO_LATE: u64 = 253_402_300_800_000;
 /// The first number that some readers of JSON cannot tell from the next one.
 const INEXACT: u64 = 1 << 53;
 
-/// Where locks were looked at.
+/// The place where locks were looked at.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     /// The URL of the backend, without a password.
     pub backend: String,
     /// The namespace.
     pub namespace: String,
-    /// The table, with its schema, where locks are in one.
+    /// The table, with its schema, if locks are in one.
     pub table: Option<String>,
 }
 
@@ -70,7 +70,7 @@ struct Lock<'a> {
     votes: Option<Vec<VoteOf<'a>>>,
 }
 
-/// What a status has and a list does not.
+/// The fields that a status has and a list does not.
 #[derive(Serialize)]
 struct Whole {
     queue: Option<Vec<WaiterOf>>,
@@ -181,7 +181,7 @@ pub(crate) struct BreakOf {
 }
 
 impl BreakOf {
-    /// The break that left this.
+    /// The break that `ask` records.
     #[must_use]
     pub(crate) fn of(ask: Ask) -> Self {
         let Ask { by, reason, at, from, stop, taken, .. } = ask;
@@ -229,13 +229,13 @@ struct TroubleOf<'a> {
     exit: u8,
 }
 
-/// A time in milliseconds since 1970, as documents have it; none beyond the year 9999.
+/// A time in milliseconds since 1970, as documents have it; `None` beyond the year 9999.
 fn moment(millis: u64) -> Option<String> {
     let at = UNIX_EPOCH.checked_add(Duration::from_millis(millis)).filter(|_| millis < TOO_LATE)?;
     Some(humantime::format_rfc3339_millis(at).to_string())
 }
 
-/// A number that others have written; none where readers could take it for another one.
+/// A number that others have written; `None` if readers could take it for another one.
 fn exact(number: Option<u64>) -> Option<u64> {
     number.filter(|number| *number < INEXACT)
 }
@@ -266,7 +266,7 @@ fn kind(party: &Party) -> &'static str {
     }
 }
 
-/// What another program has written.
+/// The text that another program has written.
 fn foreign(party: &Party) -> Option<String> {
     match &party.who {
         Holder::Foreign(bytes) if !bytes.is_empty() => Some(text(bytes)),
@@ -384,7 +384,7 @@ struct Shown;
 
 impl serde_json::ser::Formatter for Shown {
     fn write_string_fragment<W: ?Sized + io::Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
-        // Nearly all names; a hundred thousand locks should not be looked at by the letter.
+        // The fast path for nearly all names: there may be a hundred thousand locks.
         if fragment.is_ascii() && !fragment.contains('\x7f') {
             return writer.write_all(fragment.as_bytes());
         }
@@ -418,7 +418,7 @@ pub(crate) fn status(seen: &Seen, place: &Place) -> String {
     line(&lock(seen, place, true))
 }
 
-/// The document of a look that failed: why, and with which code dlock ends, or would end if it did not watch.
+/// The document of a look that failed: the reason, and the exit code that it has, or would have without `--watch`.
 #[must_use]
 pub(crate) fn trouble(error: &str, exit: u8) -> String {
     let message = &text(error.as_bytes());

@@ -10,7 +10,7 @@ use clap::{ArgAction, Args};
 use crate::cli::duration::duration;
 use crate::cli::options::{CONNECTION, Place, Reach, connects, switch};
 
-/// What `dlock break` does, at length.
+/// The long description of `dlock break`.
 pub(super) const BREAK_ABOUT: &str = "\
 Asks the holder of the lock KEY to stop its command and to release the lock, and waits until it has. The holder stops everything \
 that its command started (SIGTERM, then SIGKILL after its --kill-after), releases the lock and exits with 79; then the next \

@@ -7,10 +7,10 @@ use std::ffi::OsString;
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command};
 
-/// How wide a terminal is at least.
+/// The narrowest terminal that is supported, in columns.
 const COLUMNS: usize = 80;
 
-/// The options of one subcommand in its short help, by their long names, each with its line.
+/// The options in a subcommand's short help: the long name and the text of each.
 type Lines = &'static [(&'static str, &'static str)];
 
 const KEY: (&str, &str) = ("key", "The lock's name");
@@ -151,7 +151,7 @@ const BRIEF: &[(&str, Lines)] = &[
     ),
 ];
 
-/// The short help that this command line for `cli` asks for; `None` if it asks for `--help`, or for a help that is short anyway.
+/// Returns the short help that `words` ask for; `None` if they ask for `--help`, or for a help that is short anyway.
 pub(super) fn help(cli: &Command, words: &[OsString]) -> Option<String> {
     let is_long = words.iter().take_while(|word| *word != "--").any(|word| word == "--help");
     let name = words.get(1).filter(|_| !is_long)?.to_str()?;
@@ -168,7 +168,7 @@ fn of(cli: &Command, name: &str, lines: Lines) -> String {
     cli.find_subcommand_mut(name).map(|command| command.render_help().to_string()).unwrap_or_default()
 }
 
-/// The `command` of this `name` with no options but those of the `lines`; it has `count` options in all.
+/// Returns the `command` of this `name` with only the options of `lines`; it has `count` options in all.
 fn short(command: Command, name: &str, lines: Lines, count: usize) -> Command {
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let examples = examples.split("\n\n").next().filter(|text| text.starts_with("Example"));
@@ -190,12 +190,12 @@ fn short(command: Command, name: &str, lines: Lines, count: usize) -> Command {
         .after_help(format!("{examples}All {count} options: dlock {name} --help\nThe manual: man dlock-{name}"))
 }
 
-/// How many options a `command` has.
+/// Returns the number of options of a `command`.
 fn options_of(command: &Command) -> usize {
     command.get_arguments().filter(|arg| !arg.is_positional()).count()
 }
 
-/// The argument without all that the help adds to its text.
+/// Returns the argument without anything that the help adds to its text.
 fn bare(arg: Arg) -> Arg {
     let has_value = !matches!(arg.get_action(), ArgAction::SetTrue);
     arg.hide_env(true).hide_default_value(has_value).hide_possible_values(has_value).visible_alias(Resettable::Reset)
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// The lines of options in `help`, as far as they name one.
+    /// Returns the lines of `help` that begin with an option.
     fn options(help: &str) -> Vec<&str> {
         help.lines().filter(|line| line.trim_start().starts_with('-')).collect()
     }
@@ -266,11 +266,11 @@ mod tests {
         }
     }
 
-    /// Who reads README and types `-h` finds what README has shown.
+    /// A reader of README who types `-h` finds the options that README shows.
     #[test]
     fn options_that_readme_shows_are_in_the_short_help() {
         let readme = include_str!("../../README.md");
-        // In a line or in a block: two of the three marks around a block have nothing between them.
+        // Code is in a line or in a block; there is nothing between two of the three backticks around a block.
         let code = readme.split('`').skip(1).step_by(2).flat_map(str::lines);
         let mut count = 0;
         for (name, lines) in BRIEF {

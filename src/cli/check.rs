@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use crate::cli::duration::ttl;
 use crate::cli::options::{CONNECTION, Durability, Place, Reach, connects, switch};
 
-/// What `dlock check` does, at length.
+/// The long description of `dlock check`.
 pub(super) const CHECK_ABOUT: &str = "\
 Tests whether locks at this backend work, how fast it answers, and what could make them unsafe. Each line is one probe, with its \
 result (ok, warn, fail or skip), what was found, and the remedy. A probe is skipped if this user lacks the right to ask.

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::cli::options::{CONNECTION, Place, Reach};
 
-/// What `dlock config` does, at length.
+/// The long description of `dlock config`.
 pub(super) const CONFIG_ABOUT: &str = "\
 Shows the effective settings of all subcommands, and where each comes from: flag, the variable, the file with the line, or \
 default. Options of this command line count too. Passwords are shown as ***. Settings that dlock run would refuse are refused \

@@ -1,6 +1,6 @@
 /*!
-Values for options from elsewhere than the command line and the variables: which options may have one, whether a value is
-right, and what such values say.
+Values for options from elsewhere than the command line and the variables: the options that may have one, checks of a
+value, and parsing.
 */
 
 use std::any::TypeId;
@@ -13,7 +13,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::cli::mistake::text;
 
-/// What kind of value an option takes.
+/// The kind of value that an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// None: the option is on or off.
@@ -24,21 +24,21 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// The options of `cli` that may have a value from elsewhere, by their long names: those with a variable, but neither the command nor
-/// the handle of a lock.
+/// Returns the options of `cli` that may have a value from elsewhere, by their long names: those with a variable,
+/// except the command and the handle of a lock.
 #[must_use]
 pub(crate) fn options(cli: &Command) -> BTreeMap<String, Kind> {
     let options = cli.get_subcommands().flat_map(Command::get_arguments);
     options.filter(|option| is_allowed(option)).filter_map(|option| Some((name(option)?, kind(option)))).collect()
 }
 
-/// Whether some subcommand of `cli` has an option with this long name.
+/// Returns `true` if some subcommand of `cli` has an option with this long name.
 #[must_use]
 pub(crate) fn is_option(cli: &Command, long: &str) -> bool {
     cli.get_subcommands().flat_map(Command::get_arguments).any(|option| option.get_long() == Some(long))
 }
 
-/// Why `value` is wrong for the `option` of `cli` with this long name, in any subcommand that has it; nothing if it is right.
+/// Checks `value` for the `option` of `cli` with this long name, in each subcommand that has it. The error says why.
 pub(crate) fn check(cli: &Command, option: &str, value: &str) -> Result<(), String> {
     let options = cli.get_subcommands().flat_map(Command::get_arguments);
     let mut those = options.filter(|found| is_allowed(found) && found.get_long() == Some(option));
@@ -59,7 +59,7 @@ fn check_one(option: &Arg, name: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// What these `values` say for the options of `command`, by their long names. No variable is read, and nothing has a default.
+/// Parses `values`, by long names, for the options of `command`. Reads no variable, and applies no default.
 pub(crate) fn read_with(command: Command, values: &BTreeMap<String, String>) -> Result<ArgMatches, clap::Error> {
     let value = |option: &Arg| values.get(option.get_long().filter(|_| is_allowed(option))?);
     let unsaid: Vec<clap::Id> = command
@@ -73,19 +73,19 @@ pub(crate) fn read_with(command: Command, values: &BTreeMap<String, String>) -> 
     });
     let mut matches = with_values.try_get_matches_from([""; 0])?;
     for id in unsaid {
-        // Also options without a value, which are off by themselves.
+        // Also switches, which the parser turns off by default.
         let _ = matches.try_clear_id(id.as_str());
     }
     Ok(matches)
 }
 
-/// An option without its variable and its default, which may be missing: its variable may be what was given.
+/// Returns an option without its variable and its default, and not required: only its variable may have been given.
 fn alone(option: Arg) -> Arg {
     let option = option.env(Resettable::Reset).default_value(Resettable::Reset);
     option.required(false).required_unless_present(Resettable::Reset)
 }
 
-/// Whether `option` may have a value from elsewhere.
+/// Returns `true` if `option` may have a value from elsewhere.
 pub(super) fn is_allowed(option: &Arg) -> bool {
     option.get_env().is_some() && !matches!(option.get_long(), None | Some("command" | "handle"))
 }
@@ -94,7 +94,7 @@ fn name(option: &Arg) -> Option<String> {
     option.get_long().map(str::to_owned)
 }
 
-/// What kind of value `option` takes.
+/// Returns the kind of value that `option` takes.
 pub(crate) fn kind(option: &Arg) -> Kind {
     match option.get_action() {
         ArgAction::SetTrue => Kind::Switch,

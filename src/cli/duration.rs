@@ -12,7 +12,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     const HINT: &str = "use seconds (10, 0.5) or units (1m30s, 500ms)";
     let is_number =
         text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.bytes().any(|b| b.is_ascii_digit());
-    // For many, M is a minute.
+    // Many people write M for minutes.
     if text.contains('M') {
         return Err("M would be months: use m for minutes, or write months".to_owned());
     }

@@ -12,10 +12,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 /// The name by which dlock takes flock's command line.
 const NAME: &str = "flock";
-/// The shell of `-c` where `SHELL` names none.
+/// The shell of `-c` if `SHELL` names none.
 const SHELL: &str = "/bin/sh";
 
-/// What `dlock flock` does, at length.
+/// The long description of `dlock flock`.
 pub(super) const FLOCK_ABOUT: &str = "\
 Takes the command line of flock(1) from util-linux 2.38, with its exit codes. A link called flock that points to dlock does the \
 same, so crontabs and scripts need no edit. Without a configured backend, this is flock(2) on FILE itself, a directory or an \
@@ -25,7 +25,7 @@ With DLOCK_BACKEND, it is a dlock run whose key is the absolute path of FILE as 
 is neither opened nor created. A backend in a config file applies only to the paths that flock-paths names there (see \
 dlock-config(5)). All other paths stay on this host, so that the scripts of the system's packages do not wait for a server.";
 
-/// What the help of `dlock flock` ends with.
+/// The end of the help of `dlock flock`.
 pub(super) const FLOCK_EXAMPLES: &str = "\
 With this link, lines that say flock run dlock:
   ln -s \"$(command -v dlock)\" /usr/local/bin/flock
@@ -60,19 +60,19 @@ const USAGE: &str = "flock [OPTIONS] <FILE>|<DIRECTORY> <COMMAND> [ARG]...
        flock [OPTIONS] <FILE>|<DIRECTORY> -c <STRING>
        flock [OPTIONS] <DESCRIPTOR>";
 
-/// An option as flock has it.
+/// An option of flock.
 struct Definition {
     /// Its letters; the help shows the first.
     letters: &'static str,
     /// Its long names; the help shows the first two.
     names: &'static [&'static str],
-    /// What its value is called, if it takes one.
+    /// The name of its value, if it takes one.
     value: Option<&'static str>,
-    /// What it does.
+    /// Its description in the help.
     help: &'static str,
 }
 
-/// The options, in the order in which an ambiguous beginning of a name lists them.
+/// The options, in the order in which the message about an ambiguous abbreviation lists them.
 const OPTIONS: &[Definition] = &[
     Definition {
         letters: "s",
@@ -127,7 +127,7 @@ const OPTIONS: &[Definition] = &[
     Definition { letters: "V", names: &["version"], value: None, help: "Print version" },
 ];
 
-/// The options and words as the parser has them, which makes the help, pages and completions of them.
+/// Returns the options and words for the parser, which makes the help, pages and completions of them.
 fn arguments() -> Vec<Arg> {
     let argument = |option: &Definition| {
         let (name, aliases) = (option.names[0], option.names.iter().skip(1));
@@ -135,12 +135,12 @@ fn arguments() -> Vec<Arg> {
         let argument = option.letters.chars().next().map_or(argument.clone(), |letter| argument.short(letter));
         match option.value {
             Some(value) => argument.value_name(value),
-            // The parser's own would promise a longer one.
+            // The parser's own option would promise a longer help.
             None if name == "help" => argument.action(ArgAction::Help),
             None => argument.action(ArgAction::SetTrue),
         }
     };
-    // The parser has that already.
+    // The parser already has --version.
     let own = OPTIONS.iter().filter(|option| option.names[0] != "version");
     let command = Arg::new("command").short('c').long("command").value_name("STRING");
     let command = command.help("After FILE only: run STRING with $SHELL -c, or with /bin/sh if SHELL is not set");
@@ -151,34 +151,34 @@ fn arguments() -> Vec<Arg> {
     own.map(argument).chain([command, words]).collect()
 }
 
-/// What a command line of flock asks for.
+/// The request of a command line of flock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The help.
+    /// Print the help.
     Help,
-    /// The version.
+    /// Print the version.
     Version,
-    /// To lock or to unlock something.
+    /// Lock or unlock something.
     Lock(FlockOptions, Object),
 }
 
-/// How something is locked.
+/// An operation on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Alone.
+    /// Hold it alone.
     Exclusive,
-    /// Together with others.
+    /// Hold it together with others.
     Shared,
-    /// Not at all any more.
+    /// Release it.
     Unlock,
 }
 
-/// How long a lock is waited for.
+/// The limit of the wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timeout {
-    /// For this long; a zero is not to wait.
+    /// At most this time; zero means not to wait.
     For(Duration),
-    /// For a time that no timer can be set to: it is negative, too long, or none.
+    /// A time that no timer can be set to: it is negative, too long, or not a number.
     Impossible,
 }
 
@@ -186,46 +186,46 @@ pub(crate) enum Timeout {
 #[derive(Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "these are switches of a command line")]
 pub(crate) struct FlockOptions {
-    /// How, if that is said.
+    /// The operation, if one was given.
     pub operation: Option<Operation>,
-    /// Whether a held lock is not waited for.
+    /// `true` if a held lock is not waited for.
     pub nonblock: bool,
-    /// How long it is waited for.
+    /// The limit of the wait.
     pub timeout: Option<Timeout>,
-    /// The exit code when the lock was not acquired.
+    /// The exit code if the lock is not acquired.
     pub conflict: Option<u8>,
-    /// Whether the command does not inherit the locked descriptor.
+    /// `true` if the command does not inherit the locked descriptor.
     pub close: bool,
-    /// Whether no process is made for the command.
+    /// `true` if dlock becomes the command instead of starting it.
     pub no_fork: bool,
-    /// Whether more is reported.
+    /// `true` to report more.
     pub verbose: bool,
 }
 
-/// What is locked.
+/// The object to lock or to unlock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Object {
     /// An open descriptor.
     Descriptor(i32),
-    /// A file or directory while a command runs.
+    /// A file or directory, to lock while a command runs.
     Path {
-        /// As it was typed.
+        /// Its path, as it was typed.
         file: OsString,
         /// The program and its arguments; never empty.
         argv: Vec<OsString>,
     },
 }
 
-/// What is wrong with a command line.
+/// A mistake in a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Misuse {
-    /// What is wrong.
+    /// The message.
     pub text: String,
-    /// Whether the help says more.
+    /// `true` if the help says more.
     pub has_help: bool,
 }
 
-/// The words after the name, if this process was called as flock.
+/// Returns the words after the name, if this process was called as flock.
 pub(crate) fn words() -> Option<Vec<OsString>> {
     called(std::env::args_os().collect())
 }
@@ -260,7 +260,7 @@ pub(crate) fn read(words: Vec<OsString>, shell: Option<OsString>) -> Result<Requ
     object(words.collect(), shell).map(|object| Request::Lock(options, object))
 }
 
-/// What is locked, by the words behind the options.
+/// Returns the object that the words after the options name.
 fn object(words: Vec<OsString>, shell: Option<OsString>) -> Result<Object, Misuse> {
     let mut words = words.into_iter();
     let file = words.next().ok_or_else(|| misuse("requires file descriptor, file or directory"))?;
@@ -308,7 +308,7 @@ impl FlockOptions {
     }
 }
 
-/// A decimal number as `strtol` reads one; `what` says what a wrong one is.
+/// Reads a decimal number as `strtol` does; `what` begins the message for a wrong one.
 fn number(text: &OsStr, what: &str) -> Result<i32, Misuse> {
     let number = text.to_str().map(|text| text.trim_start().parse::<i32>());
     match number {
@@ -329,10 +329,10 @@ fn quoting(what: &str, value: &OsStr) -> Misuse {
     misuse(format!("{what}: '{}'", value.to_string_lossy()))
 }
 
-/// An option by its first name, and its value, which is empty for one without.
+/// The first name of an option, and its value, which is empty for a switch.
 type Given = (&'static str, OsString);
 
-/// The options in a `word` that begins with a dash; the value of the last one may be the next of the `words`.
+/// Returns the options in a `word` that begins with a dash; the value of the last one may be the next of `words`.
 fn options_in(word: &OsStr, words: &mut impl Iterator<Item = OsString>) -> Result<Vec<Given>, Misuse> {
     if let Some(long) = word.as_bytes().strip_prefix(b"--") {
         return Ok(vec![long_option(long, words)?]);
@@ -355,7 +355,7 @@ fn options_in(word: &OsStr, words: &mut impl Iterator<Item = OsString>) -> Resul
     Ok(given)
 }
 
-/// The option of a word, without its dashes, that begins with a long name or with the beginning of one.
+/// Returns the option of a word, without its dashes, that begins with a long name or an abbreviation of one.
 fn long_option(word: &[u8], words: &mut impl Iterator<Item = OsString>) -> Result<Given, Misuse> {
     let mut parts = word.splitn(2, |&byte| byte == b'=');
     let typed = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
@@ -371,7 +371,7 @@ fn long_option(word: &[u8], words: &mut impl Iterator<Item = OsString>) -> Resul
     }
 }
 
-/// The option whose long name is `typed` or begins like it, with that name.
+/// Returns the option whose long name is `typed` or begins with it, and that name.
 fn meant(typed: &str) -> Result<(&'static Definition, &'static str), Misuse> {
     let all = |is_it: &dyn Fn(&str) -> bool| -> Vec<(&'static Definition, &'static str)> {
         // The longest, because flock has no name that others of the same option begin with.

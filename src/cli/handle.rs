@@ -1,6 +1,6 @@
 /*!
-The options of locks that outlive the process that took them: `dlock acquire`, `dlock renew` and `dlock release`. A field is
-set only if a value was given; the defaults in this file are for the help.
+The options of locks that outlive the process that took them: `dlock acquire`, `dlock renew` and `dlock release`. A
+field is set only if a value was given; the defaults in this file are for the help.
 */
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::variables::{HANDLE, HANDLE_SHELL, KEY, OWNER, TOKEN};
 
-/// What `dlock acquire` does, at length.
+/// The long description of `dlock acquire`.
 pub(super) const ACQUIRE_ABOUT: &str = "\
 Takes the lock KEY and prints its handle: one word, with which later processes renew the lock, run commands under it and release \
 it. For the rest of one script, use --while-pid $$. For steps that are separate processes, perhaps on several hosts, use a --ttl \
@@ -36,7 +36,7 @@ steps that use it need the same connection options (--password-file, --tls-ca an
 If DLOCK_BACKEND or a config file names a backend, a password from a variable or config file is sent only to the servers of that \
 backend; for a handle of other servers, use --password-file.";
 
-/// What the help of `dlock acquire` ends with.
+/// The end of the help of `dlock acquire`.
 pub(super) const ACQUIRE_EXAMPLES: &str = "\
 Examples:
   h=$(dlock acquire -b redis://locks/ -k deploy --ttl 30m) || exit
@@ -52,12 +52,12 @@ The exit code of dlock is lost in export H=$(dlock acquire ...), in echo \"h=$(d
 eval \"$(dlock acquire ...)\", also with set -e: use a line of its own. With --shell, what is printed on failure unsets the \
 variables and ends in the same code, (exit 75); nothing is printed where dlock cannot be started.";
 
-/// What `dlock renew` does, at length.
+/// The long description of `dlock renew`.
 pub(super) const RENEW_ABOUT: &str = "\
 Extends a lock by its handle, for as long as it was first granted. If the lock is no longer held by that handle, exits with 79. \
 A lock that is gone is never taken again.";
 
-/// What `dlock release` does, at length.
+/// The long description of `dlock release`.
 pub(super) const RELEASE_ABOUT: &str = "\
 Releases a lock by its handle, but never one that somebody else holds by now. It may be repeated: if the lock was released \
 before, or its lease has ended, that is a success. If others hold the lock, or are known to have held it since, exits with 79. \
@@ -153,7 +153,7 @@ pub(crate) struct AcquireArgs {
     pub durability: Durability,
 }
 
-/// How the process of `--while-pid` is stopped.
+/// The options for stopping the process of `--while-pid`.
 #[derive(Debug, Args)]
 pub(crate) struct Stopping {
     /// With --while-pid: time between SIGTERM and SIGKILL, at most half of the ttl (zk: a quarter); default: the smaller of 5s and a
@@ -195,26 +195,26 @@ pub(crate) struct HandleArgs {
     pub durability: Durability,
 }
 
-/// A handle says where the lock is.
+/// No place: a handle names the place of the lock itself.
 const NOWHERE: &Place = &Place { backend: None, namespace: None, profile: None, require_backend: None, time: None };
 
-/// Whether these words are those of a `dlock acquire --shell`, right or wrong.
+/// Returns `true` if these words are those of a `dlock acquire --shell`, right or wrong.
 fn is_for_a_shell(words: &[OsString]) -> bool {
     words.get(1).is_some_and(|word| word == "acquire") && words.iter().any(|word| word == "--shell")
 }
 
-/// The line that ends a shell's `eval` as dlock itself ends, where it ends without success: what is empty would be a success there.
+/// Returns the line that makes a shell's `eval` fail as dlock itself fails: an empty line would be a success there.
 fn failing(words: &[OsString], exit: Exit) -> Option<String> {
-    // An outer script may have exported a lock of its own, which is not to be taken for this one.
+    // An outer script may have exported its own lock, which must not be taken for this one.
     let unset = [HANDLE, HANDLE_SHELL, KEY, TOKEN, OWNER].join(" ");
     (is_for_a_shell(words) && exit != Exit::Success).then(|| format!("unset {unset}; (exit {})\n", exit.code()))
 }
 
-/// Prints what makes a shell's `eval` fail, if this is a `dlock acquire --shell` that ends without success.
+/// Prints the line that makes a shell's `eval` fail, if this is a `dlock acquire --shell` that fails.
 pub(crate) fn fail_in_shell(exit: Exit) {
     let words: Vec<OsString> = std::env::args_os().collect();
     if let Some(line) = failing(&words, exit) {
-        // Nobody is left to be told of a failure.
+        // There is nobody left to report a failure to.
         let _ = output::print(line.as_bytes());
     }
 }

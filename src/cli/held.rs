@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 
 use crate::cli::options::{CONNECTION, Place, Reach, connects};
 
-/// What `dlock held` does, at length.
+/// The long description of `dlock held`.
 pub(super) const HELD_ABOUT: &str = "\
 Exits with 0 if this process runs inside a dlock run that holds the lock KEY, and with 75 if it does not. Prints nothing but \
 errors. The check is that of a nested dlock run: the run that DLOCK_HELD names must be an ancestor of this process and alive, \
@@ -17,7 +17,7 @@ held takes no lock, and the answer holds for this moment only.
 
 Use the --key, --backend and --namespace of the dlock run in question. If this cannot be determined, the exit code is 69.";
 
-/// What the help of `dlock held` ends with.
+/// The end of the help of `dlock held`.
 pub(super) const HELD_EXAMPLES: &str = "\
 Example: the first line of a script that must not overlap with itself:
   dlock held -k me || exec dlock run -n -k me -- \"$0\" \"$@\"";

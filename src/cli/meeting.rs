@@ -1,5 +1,5 @@
 /*!
-The options of latches and barriers. A field is set only if a value was given; the defaults in this file are for the help.
+The options of latches and barriers. A field is set only if a value was given; defaults in this file are for the help.
 */
 
 use std::ffi::OsString;
@@ -10,18 +10,18 @@ use clap::{ArgAction, Args, ValueEnum};
 use crate::cli::duration::{duration, positive, ttl};
 use crate::cli::options::{CONNECTION, Durability, Place, Reach, Told, between, connects, exit_code, switch};
 
-/// For how many names or parties one can wait.
+/// Maximum number of names to wait for.
 const MOST_NAMES: u32 = 1000;
-/// How many parties can meet: etcd takes no more changes at once than 128.
+/// Maximum number of parties that can meet: etcd takes at most 128 changes at once.
 const MOST_PARTIES: u32 = 100;
 
-/// What `dlock latch` does, at length.
+/// The long description of `dlock latch`.
 pub(super) const LATCH_ABOUT: &str = "\
 A latch opens when enough names have been reported as done, for example by all build jobs of a pipeline that a deployment waits for. It \
 remembers the names for a day (--keep), so the order does not matter, and a name that is reported twice counts once. A latch has \
 nothing to do with a lock of the same name. Options may come before or after the action.";
 
-/// What `dlock barrier` does, at length.
+/// The long description of `dlock barrier`.
 pub(super) const BARRIER_ABOUT: &str = "\
 Waits until N parties wait at the barrier at the same moment, and then exits with 0 for each of them. Nothing is remembered: the \
 same key can be used again at once, even in a loop. A barrier has nothing to do with a lock of the same name.
@@ -29,7 +29,7 @@ same key can be used again at once, even in a loop. A barrier has nothing to do 
 If a waiting party leaves (its --wait ran out, or a signal ended it) or dies, the others exit with 79, unless they are \
 --patient. A newer process with the same --as NAME takes the place of an older one, which exits with 79.";
 
-/// How long to wait, and what is reported.
+/// The options for the wait and for the reports.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Waits {
     /// Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the
@@ -54,7 +54,7 @@ pub(crate) struct Waits {
     pub told: Told,
 }
 
-/// What is done to a latch.
+/// An action on a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LatchAction {
     /// Report that the name of --as is done
@@ -157,12 +157,12 @@ pub(crate) struct BarrierArgs {
 
 connects!(durably LatchArgs, BarrierArgs);
 
-/// Reads how many names are waited for.
+/// Reads the number of names to wait for.
 fn names(text: &str) -> Result<u32, String> {
     between(text, &(1..=MOST_NAMES))
 }
 
-/// Reads how many parties are waited for.
+/// Reads the number of parties to wait for.
 fn parties(text: &str) -> Result<u32, String> {
     between(text, &(1..=MOST_PARTIES))
 }

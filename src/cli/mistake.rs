@@ -1,5 +1,5 @@
 /*!
-What is wrong with a command line, in one sentence: an error of the parser, its argument and its suggestion, in dlock's words.
+A mistake in a command line, in one sentence: an error of the parser, its argument and its suggestion, in dlock's words.
 */
 
 use std::ffi::OsString;
@@ -11,16 +11,16 @@ use crate::cli::flock::{Object, Request, read};
 use crate::printable::{nearest, quoted};
 use crate::variables::of_option;
 
-/// What is wrong, and where to read on.
+/// A mistake in a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
-    /// What is wrong; perhaps with the one thing that was probably meant.
+    /// The message; perhaps with the one thing that was probably meant.
     pub text: String,
     /// The command whose help says more; `None` if the text has a suggestion.
     pub help: Option<String>,
 }
 
-/// The mistake in `words`, a command line for `cli`, that `error` reports. `is_variable` says whether the wrong value comes from a variable.
+/// Explains `error` in `words`, a command line for `cli`. `is_variable` is `true` if a variable has the wrong value.
 pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_variable: bool) -> Mistake {
     let argument = text(error, ContextKind::InvalidArg).unwrap_or_default();
     // "--wait <DURATION>"
@@ -43,7 +43,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
         ErrorKind::InvalidSubcommand => {
             format!("there is no subcommand {}", text(error, ContextKind::InvalidSubcommand).unwrap_or_default())
         }
-        // dlock break.
+        // Only dlock break has that option.
         ErrorKind::MissingRequiredArgument if argument.starts_with("--owner") => {
             format!("{argument} is missing: dlock status shows it")
         }
@@ -78,7 +78,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
     }
 }
 
-/// The subcommand that other tools call by the unknown name.
+/// Returns the subcommand that other tools call by the unknown name.
 fn in_other_tools(error: &Error) -> Option<String> {
     let ours = match text(error, ContextKind::InvalidSubcommand)?.as_str() {
         "lock" | "exec" => "run",
@@ -96,7 +96,7 @@ fn in_other_tools(error: &Error) -> Option<String> {
     Some(ours.to_owned())
 }
 
-/// The subcommand, option or value that is spelled almost like the unknown one.
+/// Returns the subcommand, option or value that is spelled almost like the unknown one.
 fn alike(error: &Error, cli: &Command, words: &[OsString], name: &str) -> Option<String> {
     let of_this = || words.get(1).and_then(|word| cli.find_subcommand(word)).unwrap_or(cli);
     match error.kind() {
@@ -118,7 +118,7 @@ fn alike(error: &Error, cli: &Command, words: &[OsString], name: &str) -> Option
     }
 }
 
-/// The line that takes flock's command line as it is: `-n /var/lock/x COMMAND`, perhaps after `dlock run`.
+/// Returns the `dlock flock` line for a command line of flock: `-n /var/lock/x COMMAND`, perhaps after `dlock run`.
 fn as_flock(error: &Error, words: &[OsString]) -> Option<String> {
     let rest = match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => words.get(1..)?,
@@ -129,13 +129,13 @@ fn as_flock(error: &Error, words: &[OsString]) -> Option<String> {
     let file = file.to_str()?;
     let is_lock = ["/var/lock/", "/run/lock/", "/tmp/"].iter().any(|place| file.starts_with(place))
         || [".lock", ".lck"].iter().any(|ending| file.ends_with(ending));
-    // Else it is the key of a dlock run.
+    // Otherwise it is the key of a dlock run.
     let is_flocks = is_lock && argv.first().is_none_or(|first| first != "--");
     let rest: Option<Vec<String>> = rest.iter().map(|word| word.to_str().map(quoted)).collect();
     rest.filter(|_| is_flocks).map(|rest| format!("dlock flock {}", rest.join(" ")))
 }
 
-/// What was probably meant by an option of `dlock run` that follows `dlock`, as flock's options follow `flock`.
+/// Returns the suggestion for an option of `dlock run` that follows `dlock`, as flock's options follow `flock`.
 fn without_run(error: &Error, cli: &Command, words: &[OsString], name: &str) -> Option<String> {
     let run = cli.find_subcommand("run").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     let is_meant = |spelled: Option<String>| spelled.as_deref() == Some(name);
@@ -146,7 +146,7 @@ fn without_run(error: &Error, cli: &Command, words: &[OsString], name: &str) -> 
     (known && command(cli, words) == "dlock").then(|| format!("dlock run {name}"))
 }
 
-/// What was probably meant by one word between `dlock run` and `--`, as flock has its lock file.
+/// Returns the suggestion for one word between `dlock run` and `--`, where flock has its lock file.
 fn bare_key(error: &Error, words: &[OsString]) -> Option<String> {
     let [_, run, key, dashes, ..] = words else { return None };
     let key = key.to_str().filter(|key| !key.starts_with('-'))?;
@@ -154,7 +154,7 @@ fn bare_key(error: &Error, words: &[OsString]) -> Option<String> {
     is_meant.then(|| format!("--key {key}"))
 }
 
-/// The command that `words` name as far as there is one: `dlock run`.
+/// Returns the command that `words` name, such as `dlock run`; `dlock` if they name no subcommand.
 fn command(cli: &Command, words: &[OsString]) -> String {
     let name = words.get(1).and_then(|word| word.to_str());
     match name.and_then(|name| cli.find_subcommand(name)) {
@@ -163,7 +163,7 @@ fn command(cli: &Command, words: &[OsString]) -> String {
     }
 }
 
-/// One thing that `error` says.
+/// Returns one part of the context of `error`.
 pub(super) fn text(error: &Error, kind: ContextKind) -> Option<String> {
     match error.get(kind)? {
         ContextValue::String(one) => Some(one.clone()),
@@ -172,7 +172,7 @@ pub(super) fn text(error: &Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// Whether the value that `error` is about comes from a variable: without variables, `words` have another error or none.
+/// Returns `true` if `error` is about the value of a variable: without variables, `words` have another error or none.
 pub(super) fn is_of_a_variable(error: &Error, without_variables: Command, words: &[OsString]) -> bool {
     let about = |error: &Error| (error.kind(), text(error, ContextKind::InvalidArg));
     match without_variables.try_get_matches_from(words) {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// What is wrong with a command line or a variable, the sentence, and the command whose help says more.
+    /// A wrong command line, `true` for a wrong variable, the message, and the command whose help says more.
     type Row = (&'static [&'static str], bool, &'static str, Option<&'static str>);
 
     fn check(rows: &[Row]) {

@@ -50,7 +50,7 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::report::event::Event;
 
-/// What `dlock run` does, at length.
+/// The long description of `dlock run`.
 const RUN_ABOUT: &str = "\
 Takes the lock KEY from the backend, runs COMMAND while it keeps the lock alive, and releases the lock when COMMAND has ended. \
 Signals are passed on, and the exit code is that of COMMAND.
@@ -63,7 +63,7 @@ long as COMMAND.
 Each --key adds a lock. Any other option may be repeated, and the last one counts; so does the last of -n and -w, of -q and -v, \
 and of -x, -s and --slots.";
 
-/// What `dlock status` does, at length.
+/// The long description of `dlock status`.
 const STATUS_ABOUT: &str = "\
 Shows who holds the lock KEY, since when and for how much longer, and who waits for it. This takes no lock, joins no queue and \
 extends no lease; the right to read is enough. For a week, it also shows what dlock break has done to the lock.
@@ -72,7 +72,7 @@ The exit code is 0 if the lock is free, and 75 if it is not. With --done-within,
 that is known of runs with --once-per, for 30 days or two of their periods, whichever is longer. With file: in a container, the \
 kernel hides the locks of processes outside it: if the lock file names such a holder, the exit code is 69.";
 
-/// What `dlock list` does, at length.
+/// The long description of `dlock list`.
 const LIST_ABOUT: &str = "\
 Shows every lock in the namespace that is held or blocked, sorted by name, with its holder and the number of its waiters. This \
 takes no lock, joins no queue and extends no lease; the right to read is enough. The exit code is 0, whatever is found.";
@@ -89,12 +89,12 @@ takes no lock, joins no queue and extends no lease; the right to read is enough.
     arg_required_else_help = false
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the help of `dlock run` ends with.
+/// The end of the help of `dlock run`.
 const RUN_EXAMPLES: &str = "\
 Examples:
   dlock run -k backup -- ./backup.sh
@@ -104,7 +104,7 @@ Examples:
 Exit codes, the command's variables and more examples: man dlock-run
 Config files: dlock help config";
 
-/// What dlock can do.
+/// The subcommands of dlock.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Hold a lock while a command runs
@@ -174,18 +174,18 @@ pub(crate) struct GenerateArgs {
     pub backend: Option<OsString>,
 }
 
-/// What can be generated.
+/// A text that `dlock generate` prints.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Generated {
     /// The man page.
     Man,
     /// Completions for this shell.
     Completions(Shell),
-    /// What an administrator may have to run before a backend can be used: its name, and what makes the text.
+    /// Statements that an administrator may have to run for a backend: its name, and the function that makes the text.
     Setup(&'static str, fn() -> String),
 }
 
-/// Reads the name of what can be generated.
+/// Returns the parser for the name of a text that can be generated.
 fn generated() -> impl TypedValueParser<Value = Generated> {
     let fixed = [
         ("man", "The man page", Generated::Man),
@@ -198,7 +198,7 @@ fn generated() -> impl TypedValueParser<Value = Generated> {
     let all: Vec<(&'static str, &'static str, Generated)> = fixed.into_iter().chain(setups).collect();
     let names: Vec<PossibleValue> = all.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help)).collect();
     PossibleValuesParser::new(names).map(move |text| {
-        // The parser lets no other name pass.
+        // The parser accepts no other name.
         all.iter().find(|(name, ..)| *name == text).map_or(Generated::Man, |(.., generated)| *generated)
     })
 }
@@ -255,10 +255,10 @@ pub(crate) struct StatusArgs {
     pub reach: Reach,
 }
 
-/// How many locks can be asked for: far more than there are anywhere.
+/// Maximum number of locks to ask for, which is far more than there are anywhere.
 const MOST_LOCKS: usize = 1_000_000_000;
 
-/// Reads how many locks are shown.
+/// Reads the number of locks to show.
 fn limit(text: &str) -> Result<usize, String> {
     between(text, &(0..=MOST_LOCKS))
 }
@@ -288,11 +288,11 @@ connects!(waiting at run.waiting, RunArgs);
 
 connects!(StatusArgs, ListArgs);
 
-/// Treats an empty variable of a subcommand as one that is not set, as shells and CI systems do. Only the namespace and the handle
-/// of a lock that is renewed or released may be empty.
+/// Treats an empty variable of a subcommand as unset, as shells and CI systems do. Only the namespace and the handle of
+/// a lock that is renewed or released may be empty.
 fn unset_empty_variables(subcommand: clap::Command) -> clap::Command {
     let is_empty = |arg: &clap::Arg| {
-        // A handle that is empty is one of a lock that was not acquired.
+        // An empty handle is that of a lock that was not acquired.
         let may_be_empty = arg.get_id() == "namespace" || arg.is_positional();
         let variable = arg.get_env().filter(|_| !may_be_empty);
         variable.and_then(std::env::var_os).is_some_and(|value| value.is_empty())
@@ -300,14 +300,14 @@ fn unset_empty_variables(subcommand: clap::Command) -> clap::Command {
     subcommand.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg })
 }
 
-/// The parser.
+/// Returns the parser with all subcommands.
 #[must_use]
 pub(crate) fn parser() -> clap::Command {
     Cli::command()
 }
 
-/// Reads the command line and the variables. `dlock run` is started often, and making all the other subcommands takes it longer
-/// than the rest of its start: they are made only where there is something to say.
+/// Reads the command line and the variables. `dlock run` is started often, and making all other subcommands takes
+/// longer than the rest of its start: they are made only if there is a help or an error to print.
 pub(crate) fn read() -> Result<clap::ArgMatches, clap::Error> {
     let words: Vec<OsString> = std::env::args_os().collect();
     if words.get(1).is_some_and(|word| word == "run")
@@ -324,12 +324,12 @@ pub(crate) fn read_run(words: &[OsString]) -> Result<clap::ArgMatches, clap::Err
     only_run(unset_empty_variables(run)).try_get_matches_from(words)
 }
 
-/// The parser of `dlock run` alone, which is this one.
+/// Returns the parser with `run` as the only subcommand.
 fn only_run(run: clap::Command) -> clap::Command {
     clap::Command::new("dlock").args_override_self(true).subcommand(run)
 }
 
-/// What `dlock config` shows: the options of `dlock run`, and all others that can be set.
+/// Returns the options that `dlock config` shows: those of `dlock run`, and all others that can be set.
 pub(crate) fn shown() -> clap::Command {
     let run = RunArgs::augment_args(clap::Command::new("config").args_override_self(true));
     let is_other = |option: &clap::Arg| run.get_arguments().all(|known| known.get_long() != option.get_long());
@@ -339,19 +339,19 @@ pub(crate) fn shown() -> clap::Command {
     run.args(others).arg(json).mut_arg("key", key)
 }
 
-/// Reads the command line of `dlock config` or `dlock check`, which the parser has let pass, with the variables of all that is [`shown`].
+/// Reads the accepted command line of `dlock config` or `dlock check`, with the variables of all options [`shown`].
 pub(crate) fn read_shown() -> Result<clap::ArgMatches, Failure> {
     let words: Vec<OsString> = std::env::args_os().collect();
     unset_empty_variables(shown()).try_get_matches_from(&words[1..]).map_err(|error| misunderstood(&error, &words))
 }
 
-/// The parser without the variables.
+/// Returns the parser without the variables.
 fn without_variables() -> clap::Command {
     Cli::command().mut_subcommands(|subcommand| subcommand.mut_args(|arg| arg.env(Resettable::Reset)))
 }
 
-/// The options of all subcommands that may have a value from elsewhere, each once, in the order of the help; those of
-/// `dlock run` are the first.
+/// Returns the options of all subcommands that may have a value from elsewhere, each once, in the order of the help;
+/// those of `dlock run` come first.
 #[must_use]
 pub(crate) fn settable() -> Vec<clap::Arg> {
     let mut options: Vec<clap::Arg> = Vec::new();
@@ -363,7 +363,7 @@ pub(crate) fn settable() -> Vec<clap::Arg> {
     options
 }
 
-/// Prints the help of dlock, or that of the subcommand `name`, which has that of its `action`.
+/// Prints the help of dlock, or that of the subcommand `name`, which covers its `action`.
 pub(crate) fn help(name: Option<&str>, action: Option<&str>) -> Result<Exit, Failure> {
     let mut cli = Cli::command();
     cli.build();
@@ -397,7 +397,7 @@ pub(crate) fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// The failure for an error of the parser in `words`: one line on standard error.
+/// Returns the failure for an error of the parser in `words`: one line on standard error.
 pub(crate) fn misunderstood(error: &clap::Error, words: &[OsString]) -> Failure {
     let is_variable = is_of_a_variable(error, without_variables(), words);
     let Mistake { text, help } = mistake(error, &Cli::command(), words, is_variable);

@@ -18,17 +18,17 @@ use crate::backend::registry::{Meetings, help};
 use crate::cli::duration::{duration, period, positive, ttl};
 use crate::lock::admission::MOST_SLOTS;
 
-/// The options that exclude each other, by their names.
+/// The groups of mutually exclusive options, by their names.
 pub(crate) const EXCLUSIONS: &[&[&str]] =
     &[&["nonblock", "wait"], &["quiet", "verbose"], &["exclusive", "shared", "slots"]];
 
-/// The heading of the options that say where a lock service is, and how it is reached.
+/// The heading of the options for the place of a lock service and for reaching it.
 pub(super) const CONNECTION: &str = "Connection options";
 
 /// The heading of the options that few runs need.
 pub(super) const RARE: &str = "Rarely needed options";
 
-/// Where the lock is.
+/// The options for the place of the lock.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Place {
     // Not parsed here, because an error message of the parser would repeat a password.
@@ -54,22 +54,22 @@ pub(crate) struct Place {
 
 /// The options of a subcommand that uses a lock service.
 pub(crate) trait Connects {
-    /// Where the service is.
+    /// Returns the options for the place of the service.
     fn place(&self) -> &Place;
-    /// How it is reached.
+    /// Returns the options for reaching the service.
     fn reach(&self) -> &Reach;
-    /// What its grants must survive; none for a subcommand that asks for no grant.
+    /// Returns the options for the durability of grants; `None` for a subcommand that asks for no grant.
     fn durability(&self) -> Option<&Durability> {
         None
     }
-    /// How long to wait for a lock; none for a subcommand that takes none.
+    /// Returns the options for the wait for a lock; `None` for a subcommand that takes no lock.
     fn waiting(&self) -> Option<&Waiting> {
         None
     }
 }
 
-/// Implements [`Connects`] for arguments that have the fields `place` and `reach`, with `durably` in front `durability`, and with
-/// `waiting at` the field that is named and `durability`.
+/// Implements [`Connects`] for arguments that have the fields `place` and `reach`; with `durably`, also `durability`;
+/// with `waiting at`, also `durability` and the field that is named.
 macro_rules! connects {
     (waiting at $($way:ident).+, $arguments:ty) => {
         connects!(@ $arguments, (durability Durability durability) (waiting Waiting $($way).+));
@@ -94,7 +94,7 @@ macro_rules! connects {
 }
 pub(super) use connects;
 
-/// How long to wait for a lock.
+/// The options for the wait for a lock.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Waiting {
     /// Do not wait: exit with 75 when the lock is held
@@ -107,7 +107,7 @@ pub(crate) struct Waiting {
     pub wait: Option<Duration>,
 }
 
-/// How much is reported.
+/// The options for the verbosity of reports.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Told {
     /// Errors only
@@ -119,7 +119,7 @@ pub(crate) struct Told {
     pub verbose: Option<bool>,
 }
 
-/// How a command is run under a lock, and what is run.
+/// The options for running a command under a lock, and the command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunOptions {
     #[command(flatten)]
@@ -242,7 +242,7 @@ pub(crate) struct RunOptions {
     pub argv: Vec<OsString>,
 }
 
-/// What is looked at, and how it is shown.
+/// The options for the output of a look.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Showing {
     /// Print one JSON document, see dlock-json(7); with --watch, one line for each change
@@ -258,7 +258,7 @@ pub(crate) struct Showing {
     pub quiet: Option<bool>,
 }
 
-/// How the lock service is reached.
+/// The options for reaching the lock service.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Reach {
     /// How long connecting to the backend may take
@@ -292,7 +292,7 @@ pub(crate) struct Reach {
     pub tls_server_name: Option<String>,
 }
 
-/// What grants must survive.
+/// The options for the durability of grants.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Durability {
     /// redis: count a grant or renewal only when this many replicas have confirmed it
@@ -314,7 +314,7 @@ pub(crate) struct Durability {
     pub strict_fencing: Option<bool>,
 }
 
-/// What happens to the command when the lock is lost.
+/// The action on the command when the lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
     /// SIGTERM, then SIGKILL
@@ -326,7 +326,7 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
-/// The time zone in which people are shown times.
+/// The time zone of the times that people are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Zone {
     /// UTC
@@ -336,7 +336,7 @@ pub(crate) enum Zone {
     Local,
 }
 
-/// What happens to processes that the command left running when it ended normally.
+/// The action on processes that the command left running when it ended normally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Leftovers {
     /// Leave them running, and release the lock
@@ -358,23 +358,23 @@ pub(super) fn exit_code(text: &str) -> Result<u8, String> {
     between(text, &(0..=u8::MAX))
 }
 
-/// Reads how many replicas must confirm.
+/// Reads the number of replicas that must confirm.
 fn replicas(text: &str) -> Result<u32, String> {
     between(text, &(0..=u32::MAX))
 }
 
-/// Reads a number of this range.
+/// Reads a number in this range.
 pub(super) fn between<T: FromStr + PartialOrd + Display>(text: &str, range: &RangeInclusive<T>) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
 }
 
-/// The parser for the variable of an option without a value, which may also turn the option off.
+/// Returns the parser for the variable of a switch, which may also turn the switch off.
 pub(super) fn switch() -> impl TypedValueParser<Value = bool> {
     is_on
 }
 
-/// Whether the variable of an option without a value turns it on. The error says what to use.
+/// Returns `true` if the value of a switch's variable turns the switch on. The error says what to use.
 pub(crate) fn is_on(text: &str) -> Result<bool, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),

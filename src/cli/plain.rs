@@ -1,7 +1,7 @@
 /*!
-The everyday command lines of `dlock run`, and `dlock --version`, read without the parser: making its options takes longer
-than the rest of a run's start. Whatever is rare, doubtful or wrong is left to the parser, so that it alone decides and
-explains.
+The everyday command lines of `dlock run`, and `dlock --version`, read without the parser: making the parser's options
+takes longer than the rest of a run's start. Rare, doubtful and wrong command lines are left to the parser, so that it
+alone decides and explains.
 */
 
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use crate::cli::{Leftovers, OnLost, RunArgs, Zone};
 use crate::exit::CONFLICT;
 use crate::variables::{BACKEND, OF_OPTIONS};
 
-/// A run as its command line and its variables have it.
+/// A run, as read from its command line and its variables.
 #[derive(Debug)]
 pub(crate) struct PlainRun {
     /// The whole command line.
@@ -24,17 +24,17 @@ pub(crate) struct PlainRun {
     pub environment: RunArgs,
 }
 
-/// What `dlock --version` prints.
+/// The output of `dlock --version`.
 const VERSION: &str = concat!("dlock ", env!("CARGO_PKG_VERSION"), "\n");
 
-/// The text to print, if the command line of this process asks only for the version.
+/// Returns the text to print if the command line of this process asks only for the version.
 pub(crate) fn plain_version() -> Option<&'static str> {
     let mut words = std::env::args_os().skip(1);
     let asks = words.next().is_some_and(|word| word == "--version" || word == "-V") && words.next().is_none();
     asks.then_some(VERSION)
 }
 
-/// Reads the command line and the variables of this process; `None` if that is for the parser to do.
+/// Reads the command line and the variables of this process; `None` if the parser has to read them.
 pub(crate) fn plain_run() -> Option<PlainRun> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let [_, subcommand, of_run @ ..] = words.as_slice() else { return None };
@@ -45,14 +45,14 @@ pub(crate) fn plain_run() -> Option<PlainRun> {
     Some(PlainRun { environment: environment(variables)?, flags: flags(of_run)?, words })
 }
 
-/// Reads `variables`, which are of options: `None` if one has a value, except that of `--backend`.
+/// Reads `variables`, which are of options; `None` if any but that of `--backend` is set, even to an empty value.
 fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<RunArgs> {
     let mut args = RunArgs::default();
     for (name, value) in variables {
         if name != BACKEND {
             return None;
         }
-        // An empty one counts as not set.
+        // An empty value counts as not set.
         if !value.is_empty() {
             once(&mut args.place.backend, value)?;
         }
@@ -91,7 +91,7 @@ fn flags(words: &[OsString]) -> Option<RunArgs> {
     (!args.key.is_empty() && !are_two_of_one_kind).then_some(args)
 }
 
-/// The defaults of all options, as the parser has them.
+/// Returns the defaults of all options, which equal those of the parser.
 pub(crate) fn defaults() -> RunArgs {
     let (mut args, off) = (RunArgs::default(), Some(false));
     args.place.namespace = Some("dlock".to_owned());
@@ -108,12 +108,12 @@ pub(crate) fn defaults() -> RunArgs {
     args
 }
 
-/// The value of an option, which is the next word.
+/// Returns the value of an option, which is the next word; `None` if that begins with a dash.
 fn value<'a>(words: &mut Iter<'a, OsString>) -> Option<&'a str> {
     words.next()?.to_str().filter(|word| !word.starts_with('-'))
 }
 
-/// Sets an option that is not set yet.
+/// Sets an option; `None` if it was already set.
 fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
@@ -131,7 +131,7 @@ mod tests {
     use crate::property::holds;
     use crate::settings::Layers;
 
-    /// What random command lines are made of.
+    /// The words of random command lines.
     const WORDS: &[&str] = &[
         "-k",
         "--key",

@@ -25,25 +25,25 @@ use crate::report::event::handle::HandleEvent;
 pub(crate) use crate::report::event::lack::{Lack, Step};
 use crate::report::event::meeting::MeetingEvent;
 
-/// A lock, for people; or several that are held as one.
+/// A lock, or several that are held as one, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
     /// Its name, or all of their names.
     pub key: Keys,
     /// The URL of its backend, without a password.
     pub place: String,
-    /// The flags with which this command line names the backend, for another one: empty, or with a space in front.
+    /// The connection flags of this command line, for a suggested one: empty, or with a leading space.
     pub flags: String,
 }
 
 impl Lock {
-    /// This one, in this table where it is known that it is in one.
+    /// Returns this lock with `table` added to its place, if the table is known.
     pub(crate) fn in_table(self, table: Option<&str>) -> Self {
         Self { place: place_in(&self.place, table), ..self }
     }
 }
 
-/// The place of locks, for people: that of their backend, with their table where that does not say it.
+/// Returns the place of locks for people: that of their backend, with the table if the URL does not name it.
 #[must_use]
 pub(crate) fn place_in(backend: &str, table: Option<&str>) -> String {
     match table {
@@ -59,7 +59,7 @@ pub(crate) enum Event {
     Bug(String),
     /// The command line was not understood.
     CommandLine {
-        /// What is wrong with it.
+        /// The mistake.
         mistake: String,
         /// The command whose help says more, if the mistake names nothing better.
         help: Option<String>,
@@ -78,28 +78,28 @@ pub(crate) enum Event {
     Break(BreakEvent),
     /// Something that supervising a command needs is missing. No command was started.
     Lacking {
-        /// What was tried.
+        /// The step that failed.
         step: Step,
-        /// Why it failed.
+        /// The reason.
         reason: Lack,
     },
-    /// What `--events` names could not be opened.
+    /// The destination of `--events` could not be opened.
     NoJournal {
-        /// What it names.
+        /// The destination, as `--events` names it.
         sink: String,
         /// The system's reason.
         reason: String,
     },
-    /// What the config file for all users names for `--events` could not be opened: dlock goes on without it.
+    /// The destination of `--events` in the config file for all users could not be opened: dlock goes on without it.
     Unlogged {
-        /// What it names.
+        /// The destination, as the config file names it.
         sink: String,
         /// The system's reason.
         reason: String,
     },
-    /// What `--events` names did not take a line.
+    /// The destination of `--events` did not take a line.
     LinesLost {
-        /// What it names.
+        /// The destination, as `--events` names it.
         sink: String,
         /// The system's reason.
         reason: String,
@@ -124,36 +124,36 @@ pub(crate) enum Event {
         /// The variable that was probably meant, if there is only one name.
         meant: Option<String>,
     },
-    /// The service has something about it that could make its locks unsafe.
+    /// The service has a property that could make its locks unsafe.
     Concern {
         /// The lock.
         lock: Lock,
-        /// What it is, in the backend's words.
+        /// The concern, in the backend's words.
         concern: String,
     },
     /// dlock waits for the lock.
     Waiting {
         /// The lock.
         lock: Lock,
-        /// Why not.
+        /// The reason.
         why: Hindrance,
-        /// How long it has waited.
+        /// Time waited so far.
         waited: Duration,
     },
     /// A wait that was shown on a terminal has ended with the lock.
     GotIt {
         /// The lock's name.
         key: Keys,
-        /// How long it has waited.
+        /// Time waited in total.
         waited: Duration,
     },
     /// The lock was not acquired.
     NotAcquired {
         /// The lock.
         lock: Lock,
-        /// How long dlock waited, if the wait ran out.
+        /// Time waited, if the wait ran out.
         within: Option<Duration>,
-        /// Why not.
+        /// The reason.
         why: Hindrance,
     },
     /// The lock is in use with another number of slots.
@@ -164,7 +164,7 @@ pub(crate) enum Event {
         wanted: u32,
         /// The number in use.
         slots: u32,
-        /// Who uses it.
+        /// A holder or a waiter that uses it.
         holder: Holder,
         /// "Now" in milliseconds since 1970 by the clock that granted the lock.
         now: u64,
@@ -173,10 +173,10 @@ pub(crate) enum Event {
     AlreadyDone {
         /// The lock.
         lock: Lock,
-        /// Who did it, and when.
+        /// The recorded success: its author and its time.
         done: Box<Done>,
     },
-    /// A run that is to succeed once per period is inside of a run that holds the lock; the lock's name.
+    /// A run that is to succeed once per period is nested in a run that holds the lock; the lock's name.
     OnceInside(Key),
     /// The lock is held by an outer run, in a mode that does not cover the one that is wanted.
     Upgrade {
@@ -189,9 +189,9 @@ pub(crate) enum Event {
     },
     /// The lock is held by an outer run that cannot be watched, because it is in another PID namespace.
     OuterElsewhere,
-    /// The lock is held by an outer run whose guard cannot be reached; the system's reason, `None` if there is no answer.
+    /// The lock is held by an outer run whose guard is unreachable; the system's reason, `None` if it does not answer.
     OuterGuardUnreachable(Option<String>),
-    /// A run is the command of a run with the same command line, again and again; the lock's name.
+    /// A run is the command of a run with the same command line, repeatedly; the lock's name.
     StartsItself(Key),
     /// The lock is held by an outer run whose guard may open no more descriptors; the lock's name.
     OuterFull(Key),
@@ -203,38 +203,38 @@ pub(crate) enum Event {
         lock: Lock,
         /// The fencing token of each lock.
         tokens: Vec<u64>,
-        /// How it is held.
+        /// The mode in which it is held.
         mode: Mode,
-        /// The slot, where the lock has slots.
+        /// The slot, if the lock has slots.
         slot: Option<u32>,
         /// The granted lease; `None` for a lock without one.
         ttl: Option<Duration>,
-        /// How long it took to acquire.
+        /// Time that it took to acquire the lock.
         waited: Duration,
     },
-    /// Not long ago, somebody has broken the lock, which is held now.
+    /// The lock, which is held now, was broken not long ago.
     LastBreak {
         /// The lock.
         lock: Lock,
-        /// Who did, when and why.
+        /// The request that broke it, with its author, time and reason.
         ask: Ask,
         /// "Now" in milliseconds since 1970 by this host's clock.
         now: u64,
     },
-    /// The lock was lost because somebody has taken it away.
+    /// The lock was lost because it was taken away.
     TakenAway {
         /// The lock.
         lock: Lock,
-        /// Who did, when and why.
+        /// The request that took it away, with its author, time and reason.
         ask: Ask,
         /// "Now" in milliseconds since 1970 by this host's clock.
         now: u64,
     },
-    /// A renewal has failed, and is tried again.
+    /// A renewal has failed, and will be tried again.
     NotRenewed {
         /// The lock.
         lock: Lock,
-        /// What came of it.
+        /// The result of that renewal.
         last: Unconfirmed,
     },
     /// A renewal was confirmed after others had failed.
@@ -254,7 +254,7 @@ pub(crate) enum Event {
     NotRun {
         /// The command as it was given.
         program: String,
-        /// Why not.
+        /// The reason.
         reason: NotRun,
     },
     /// The command is suspended, and its lock cannot be renewed.
@@ -266,7 +266,7 @@ pub(crate) enum Event {
         /// The time after which it is stopped unless it is continued.
         stopped_in: Duration,
     },
-    /// The control group has used up its CPU quota, and the command would be stopped earlier than at the lease's deadline.
+    /// The control group has used up its CPU quota: the command would be stopped before the deadline of the lease.
     Throttled {
         /// The lock.
         lock: Lock,
@@ -298,11 +298,11 @@ pub(crate) enum Event {
     Lost {
         /// The lock.
         lock: Lock,
-        /// How that is known.
+        /// The reason to consider it lost.
         how: Loss,
         /// The command's name.
         program: String,
-        /// Whether the command goes on without the lock (`--on-lost ignore`) instead of being stopped.
+        /// `true` if the command goes on without the lock (`--on-lost ignore`) instead of being stopped.
         goes_on: bool,
     },
     /// The holder was asked to stop, and the command goes on (`--on-lost ignore`).
@@ -314,7 +314,7 @@ pub(crate) enum Event {
         /// The command's name.
         program: String,
     },
-    /// When the command ended, this run did not hold the lock any more.
+    /// This run no longer held the lock at the end of the command.
     LostBeforeTheEnd {
         /// The lock.
         lock: Lock,
@@ -330,11 +330,11 @@ pub(crate) enum Event {
     },
     /// The lock was given back.
     Released(Keys),
-    /// The lock is not needed any more, and stays taken for a time.
+    /// The lock is no longer needed, and stays taken for a time.
     Kept {
         /// The lock's name.
         key: Keys,
-        /// How long, counted from when it was granted (`--min-hold`).
+        /// The time for which it stays taken, counted from the grant (`--min-hold`).
         min_hold: Duration,
     },
     /// The lock is not given back, because something of the command may still run.
@@ -343,18 +343,18 @@ pub(crate) enum Event {
         key: Keys,
         /// A process that could not be stopped; `None` if processes cannot be listed.
         process: Option<i32>,
-        /// Whether the lock will expire.
+        /// `true` if the lock will expire on its own.
         expires: bool,
     },
     /// The lock could not be given back.
     ReleaseFailed {
         /// The lock.
         lock: Lock,
-        /// Why not.
+        /// The reason.
         reason: Trouble,
-        /// How long it will last at most; `None` for a lock without a lease.
+        /// Longest time until it expires; `None` for a lock without a lease.
         ttl: Option<Duration>,
-        /// Whether the success of the command was to be recorded with it.
+        /// `true` if the release was to record the success of the command.
         unrecorded: bool,
     },
     /// The guard was killed, and the command was stopped.
@@ -372,27 +372,27 @@ pub(crate) enum Event {
     Meeting(MeetingEvent),
 }
 
-/// Why a lock was not granted.
+/// The reason why a lock was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hindrance {
     /// Another holder has it.
     Held {
         /// The holder.
         holder: Holder,
-        /// How many others hold it together with that one.
+        /// Number of other holders that share it with that one.
         beside: u64,
         /// "Now" in milliseconds since 1970 by the clock that granted the lock.
         now: u64,
         /// This waiter's place in the queue, 1 for the next; `None` outside of a queue.
         position: Option<u64>,
-        /// Whether it is others ahead in the queue that keep this run from holding it together with them.
+        /// `true` if others ahead in the queue keep this run from sharing the lock with its holders.
         queued: bool,
     },
     /// The backend fails.
     Trouble(Trouble),
 }
 
-/// Why a command did not run.
+/// The reason why a command did not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotRun {
     /// There is no such program.
@@ -405,7 +405,7 @@ pub(crate) enum NotRun {
     TooLate(Keys),
 }
 
-/// How it is known that a lock is lost.
+/// The reason to consider a lock lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The service says that this run does not hold it; what is known of the reason.

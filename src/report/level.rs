@@ -1,10 +1,10 @@
-//! At which verbosity each event is reported.
+//! The verbosity at which each event is reported.
 
 use crate::report::event::Event;
 use crate::report::event::handle::HandleEvent;
 use crate::report::event::meeting::MeetingEvent;
 
-/// At which verbosity an event is reported. What ends dlock is always reported.
+/// The verbosity at which an event is reported. Events that end dlock are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// Always, also with `-q`.
@@ -18,7 +18,7 @@ pub(crate) enum Level {
 }
 
 impl Event {
-    /// At which verbosity it is reported.
+    /// Returns the verbosity at which it is reported.
     #[must_use]
     pub(crate) fn level(&self) -> Level {
         match self {
@@ -82,21 +82,21 @@ impl Event {
     }
 }
 
-/// How important a line is in a log, by the numbers of syslog(3).
+/// The importance of a line in a log, as a level of syslog(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     /// Something that was to be done was not, or may have been done twice.
     Error = 3,
     /// Something to look into.
     Warning = 4,
-    /// What happens every day where several hosts want one lock.
+    /// An everyday result of several hosts that want one lock.
     Notice = 5,
     /// Details.
     Info = 6,
 }
 
 impl Event {
-    /// How important its line is in a log.
+    /// Returns the importance of its line in a log.
     #[must_use]
     pub(crate) fn priority(&self) -> Priority {
         match self {

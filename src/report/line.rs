@@ -1,5 +1,5 @@
 /*!
-The sentence for every event: all of dlock's English that is not about the command line. Does not know where it is written.
+The sentence for every event: all of dlock's English but the command line's. It does not know where they are written.
 */
 
 mod breaking;
@@ -97,7 +97,7 @@ pub(super) fn line(event: &Event) -> String {
     }
 }
 
-/// The sentence about variables of these names, which dlock does not know; one that may be `meant`.
+/// The sentence about unknown variables with these names; `meant` is the one that was probably meant.
 fn unknown(names: &[String], meant: Option<&str>) -> String {
     let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
     let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
@@ -166,7 +166,7 @@ fn held(event: &Event) -> String {
     }
 }
 
-/// The sentence about locks that are not given back, because of a `process` that is left or because none can be listed.
+/// The sentence about locks that are not given back, because a `process` is left or because none can be listed.
 fn not_released(key: &Keys, process: Option<i32>, expires: bool) -> String {
     let why = match process {
         Some(pid) => format!("process {pid} could not be stopped by this user"),
@@ -201,7 +201,7 @@ fn detail(event: &Event) -> String {
             let acquired = either(key, "it was acquired", "they were acquired");
             format!("finished; {key} {stays} taken until {} after {acquired} (--min-hold)", format_duration(*min_hold))
         }
-        // The others have their words in the other functions.
+        // The other functions have the sentences for the other events.
         _ => String::new(),
     }
 }
@@ -210,7 +210,7 @@ fn at(lock: &Lock) -> String {
     format!("{} at {}", lock.key, lock.place)
 }
 
-/// Which command shows more of a lock; of several locks it shows one at a time.
+/// A pointer to the command that shows more of a lock; without a name for several locks, as it shows one at a time.
 fn look(lock: &Lock) -> String {
     let mut keys = lock.key.iter();
     match (keys.next(), keys.next()) {
@@ -250,8 +250,8 @@ fn roughly(time: Duration) -> impl std::fmt::Display {
     format_duration(if whole.is_zero() { Duration::from_millis(time.subsec_millis().into()) } else { whole })
 }
 
-/// The state of a wait on a line of a terminal, as the name of what is waited for and the rest, which may be cut at its end:
-/// what changes comes first. Other events have no state.
+/// The state of a wait, for one line on a terminal: the name of what is waited for, and the rest, which may be cut at
+/// its end and therefore begins with what changes. Other events have no state.
 #[must_use]
 pub(super) fn state(event: &Event) -> Option<(String, String)> {
     if let Event::Meeting(event) = event {
@@ -272,7 +272,7 @@ pub(super) fn state(event: &Event) -> Option<(String, String)> {
     Some((lock.key.to_string(), format!("waiting {waited}{place}; {why}")))
 }
 
-/// Who holds a lock, with the age of the hold first.
+/// The holder of a lock, with the age of the hold first.
 fn held_briefly(holder: &Holder, beside: u64, now: u64) -> String {
     let Holder::Dlock(published) = holder else { return holder.describe(now) };
     if published.done {
@@ -293,7 +293,7 @@ fn held_briefly(holder: &Holder, beside: u64, now: u64) -> String {
     format!("{held} {}@{}, {}{program}{reason}", about.user, about.host, about.process())
 }
 
-/// The waiters in front of the one at this position, the first of which is 1.
+/// The number of waiters in front of this position; the first position is 1.
 fn ahead(position: u64) -> String {
     match position.saturating_sub(1) {
         0 => "you are next".to_owned(),
@@ -301,7 +301,7 @@ fn ahead(position: u64) -> String {
     }
 }
 
-/// What is wrong with the backend at `place`.
+/// The sentence about a problem with the backend at `place`.
 pub(super) fn trouble(place: &str, what: &Trouble) -> String {
     match what {
         Trouble::Unreachable(limit) => format!(
@@ -335,14 +335,14 @@ fn throttled(lock: &Lock, program: &str, earlier: Duration) -> String {
     )
 }
 
-/// A time-out for people: what is left of a wait of 3 s when a request is sent is not exactly 3 s.
+/// A time-out for people, rounded: the rest of a wait of 3 s when a request is sent is not exactly 3 s.
 fn whole_millis(limit: Duration) -> Duration {
     let step = if limit < Duration::from_millis(100) { 1 } else { 10 };
     let steps = (limit.as_micros() + step * 500) / (step * 1000);
     Duration::from_millis(u64::try_from(steps * step).unwrap_or(u64::MAX))
 }
 
-/// What came of the last renewal.
+/// The result of the last renewal.
 pub(super) fn unconfirmed(last: &Unconfirmed) -> &str {
     match last {
         Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped or starved",
@@ -351,7 +351,7 @@ pub(super) fn unconfirmed(last: &Unconfirmed) -> &str {
     }
 }
 
-/// How it is known that a lock is lost.
+/// The reason to consider a lock lost.
 pub(super) fn loss(how: &Loss) -> String {
     match how {
         Loss::NotMine(why) => why.clone(),

@@ -1,6 +1,6 @@
 /*!
-What dlock reports: [events](event) with data, a [sentence](mod@line) for each, [pictures](picture) of locks, and the [terminal] to which they are written.
-With `--events` the [journal] has a line for each thing that happens to a run.
+Reports to users: [events](event) as data, a [sentence](mod@line) for each, [pictures](picture) of locks, and the
+[terminal] to write to. With `--events` the [journal] has a line for each thing that happens to a run.
 */
 
 pub(crate) mod event;
@@ -23,12 +23,12 @@ pub(crate) use self::terminal::leave;
 use crate::lease::waiting::Trouble;
 use crate::schema::events::{Entry, Run};
 
-/// How much dlock reports.
+/// The amount that dlock reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     /// Errors only.
     Quiet,
-    /// What an operator needs to know.
+    /// All that an operator needs to know.
     #[default]
     Normal,
     /// A line also when the lock is acquired and released.
@@ -41,9 +41,9 @@ pub(crate) struct Report {
     verbosity: Verbosity,
     terminal: Terminal,
     journal: Option<Journal>,
-    /// What the journal is called.
+    /// The name of the journal's destination.
     sink: String,
-    /// Why dlock ends, if that was reported.
+    /// The reason why dlock ends, if it was reported.
     reason: RefCell<Option<String>>,
 }
 
@@ -57,8 +57,8 @@ impl Report {
         Self { verbosity, terminal: Terminal::new(), journal: None, sink: String::new(), reason: RefCell::default() }
     }
 
-    /// Opens the journal of this run. Must be called before anything else of dlock's is opened. The error is the reason why it
-    /// cannot be opened.
+    /// Opens the journal of this run. Must be called before dlock opens anything else. The error is the reason why the
+    /// journal cannot be opened.
     pub(crate) fn open_journal(&mut self, sink: &Sink, run: Run) -> Result<(), String> {
         let journal = Journal::open(sink, run)?;
         self.journal = Some(JOURNAL.get_or_init(|| journal).clone());
@@ -66,7 +66,7 @@ impl Report {
         Ok(())
     }
 
-    /// Begins to write the journal, if there is one, in a thread: once no process is forked any more.
+    /// Begins to write the journal, if there is one, in a thread. No more processes may be forked without an exec.
     pub(crate) fn start_journal(&self) -> std::io::Result<()> {
         self.journal.as_ref().map_or(Ok(()), Journal::start)
     }
@@ -106,19 +106,19 @@ impl Report {
         }
     }
 
-    /// Whether somebody wants details: people by `-v`, or programs by the journal.
+    /// Returns `true` if details are wanted: by people with `-v`, or by programs with the journal.
     #[must_use]
     pub(crate) fn has_details(&self) -> bool {
         self.verbosity >= Verbosity::Verbose || self.journal.is_some()
     }
 
-    /// Whether the state of the wait can be kept up to date in one line.
+    /// Returns `true` if the state of the wait can be kept up to date in one line.
     #[must_use]
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal.is_one()
     }
 
-    /// Reports the event, if the verbosity includes it. Drops it if standard error is not read: a command may be running.
+    /// Reports the event, if the verbosity includes it. Drops it if standard error is not read: a command may run.
     pub(crate) fn tell(&self, event: &Event) {
         // The state of a wait is repeated for people.
         if event.level() != Level::State {
@@ -138,18 +138,18 @@ impl Report {
         }
     }
 
-    /// Adds to the journal, if there is one, what people are told of at another time.
+    /// Adds `event` to the journal alone, if there is one: people are told of it at another time.
     pub(crate) fn note(&self, event: &Event) {
         self.record(|| entry(event));
     }
 
-    /// Reports why dlock ends, whatever the verbosity; waits for a reader for a bounded time.
+    /// Reports the reason why dlock ends, whatever the verbosity; waits for a reader for a bounded time.
     pub(crate) fn end(&self, event: &Event) {
         self.end_quietly(event);
         say(event);
     }
 
-    /// Reports why dlock ends to the journal alone, if there is one.
+    /// Reports the reason why dlock ends to the journal alone, if there is one.
     pub(crate) fn end_quietly(&self, event: &Event) {
         self.terminal.clear();
         self.note(event);
@@ -161,7 +161,7 @@ impl Report {
         self.terminal.clear();
     }
 
-    /// Replaces the line that shows the state of the wait, if there is one, by `event`. With `-v` another line says it.
+    /// Replaces the line that shows the state of the wait, if there is one, by `event`; with `-v`, only removes it.
     pub(crate) fn replace(&self, event: &Event) {
         if self.terminal.is_live() && self.verbosity < Verbosity::Verbose {
             self.terminal.put(event.priority() as u8, &line(event));
@@ -182,7 +182,7 @@ pub(crate) fn say(event: &Event) {
     terminal::write_last(event.priority() as u8, &line(event));
 }
 
-/// Reports a bug that ends dlock with this code, also to the journal, if there is one.
+/// Reports a bug that ends dlock with this code, and adds it to the journal, if there is one.
 pub(crate) fn say_bug(event: &Event, exit: u8) {
     say(event);
     if let Some(journal) = JOURNAL.get() {
@@ -196,19 +196,19 @@ pub(crate) fn sentence(event: &Event) -> String {
     line(event)
 }
 
-/// Why this machine cannot supervise a command, in words.
+/// The reason why this machine cannot supervise a command, in words.
 #[must_use]
 pub(crate) fn lack(reason: &Lack) -> String {
     line::lack::lack(reason)
 }
 
-/// What is wrong with the backend at `place`, in words.
+/// The problem with the backend at `place`, in words.
 #[must_use]
 pub(crate) fn trouble(place: &str, what: &Trouble) -> String {
     line::trouble(place, what)
 }
 
-/// Whether somebody may see at once what is shown.
+/// Returns `true` if standard error is a terminal, where somebody may see the text at once.
 #[must_use]
 pub(crate) fn is_shown() -> bool {
     terminal::is_there()

@@ -1,6 +1,6 @@
 /*!
-What was seen of locks, as text for people: `dlock status` draws one lock, `dlock list` a table. All of its words are in this
-file; it knows neither a terminal nor a service.
+Locks as text for people: `dlock status` draws one lock, `dlock list` a table. All of its words are in this file; it
+knows neither a terminal nor a service.
 */
 
 mod checked;
@@ -21,13 +21,13 @@ pub(crate) use crate::report::picture::checked::{bars, checking, finding, latenc
 pub(crate) use crate::report::picture::columns::{Table, settings};
 pub(crate) use crate::report::picture::latch::latch;
 
-/// How many holders and how many waiters of one lock are drawn.
+/// Highest number of holders, and of waiters, that are drawn for one lock.
 const DRAWN: usize = 20;
-/// What releasing a lock and looking at it takes at most, in milliseconds.
+/// Longest time that it takes to release a lock and to look at it, in milliseconds.
 const MOMENT: u64 = 5000;
-/// How the line begins that a user may want to type.
+/// The beginnings of the lines that a user may want to type.
 pub(crate) const NEXT: [&str; 2] = ["  next ", "  stop it "];
-/// How wide the names of the fields are.
+/// Width of the field names.
 const NAMES: usize = 9;
 
 /// Foreign text, safe to show.
@@ -40,15 +40,15 @@ fn seconds(millis: u64) -> String {
     format_duration(Duration::from_secs(millis / 1000)).to_string()
 }
 
-/// One lock at `place`: the first line says whether it is free; the others say who has it, who waits for it, and what can be
-/// done: by another command, where it is to have these `flags` of the connection.
+/// One lock at `place`: the first line says whether it is free; the others say who has it, who waits for it, and what
+/// can be done, with a command that has these `flags` of the connection.
 #[must_use]
 pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
     let head = format!("{} at {}: {}\n", safe(seen.spot.name()), safe(place), summary(seen));
     head + &details(seen, place, flags)
 }
 
-/// What [`status`] says, for a screen of so many columns: the state comes first, and the name is cut where it would displace it.
+/// The text of [`status`] for a screen of `columns` columns: the state comes first, and a long name is cut for it.
 #[must_use]
 pub(crate) fn watched(seen: &Seen, place: &str, flags: Option<&str>, columns: usize) -> String {
     let (name, summary) = (safe(seen.spot.name()), summary(seen));
@@ -96,7 +96,7 @@ fn details(seen: &Seen, place: &str, flags: Option<&str>) -> String {
     text
 }
 
-/// Whether a run has succeeded within this time, in one line.
+/// The last success of a run, and whether it was within `length`, in one line.
 #[must_use]
 pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool) -> String {
     let (name, length) = (safe(seen.spot.name()), format_duration(length));
@@ -108,7 +108,7 @@ pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool)
     format!("{name} at {}: {last}\n", safe(place))
 }
 
-/// What happens next, or can be done about the lock.
+/// The next thing that happens, or that can be done about the lock.
 fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
     let [holder] = seen.holders.as_slice() else { return None };
     if holder.is_done() && place.starts_with("file:") {
@@ -140,7 +140,7 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
     }
 }
 
-/// The command that asks the one holder to stop, where it is alive and was not asked yet.
+/// The command that asks the only holder to stop, unless it is gone or was asked already.
 fn line_that_asks(seen: &Seen, flags: Option<&str>) -> Option<String> {
     let [holder] = seen.holders.as_slice() else { return None };
     let can_be_asked =
@@ -154,7 +154,7 @@ fn line_to_break(seen: &Seen, holder: &Party, flags: &str) -> Option<String> {
     Some(format!("dlock break{flags}{} --owner {}", flag("--key", key), safe(&holder.id())))
 }
 
-/// How long a holder that was asked to stop may still take for that, in milliseconds; none where it was not asked.
+/// Longest time until a holder that was asked to stop has done so, in milliseconds; `None` if it was not asked.
 fn left_to_stop(holder: &Party, now: u64) -> Option<u64> {
     let (ask, said) = (holder.asked.as_ref()?, holder.published()?);
     let notices = said.about.ttl.unwrap_or_default() / 3;
@@ -162,14 +162,14 @@ fn left_to_stop(holder: &Party, now: u64) -> Option<u64> {
     Some(ask.at.saturating_add(notices).saturating_add(stops).saturating_add(MOMENT).saturating_sub(now))
 }
 
-/// How long the lease of a holder whose process is gone lasts at most, in milliseconds, where it is only known when it was
-/// renewed: the process may have ended just before the next renewal, of which there are six in a lease.
+/// Longest rest of the lease of a holder whose process is gone, in milliseconds, if only the last renewal is known: the
+/// process may have ended just before the next renewal, of which there are six in a lease.
 fn left_at_most(holder: &Party, now: u64) -> Option<u64> {
     let (renewed, ttl) = (holder.renewed?, holder.published()?.about.ttl?);
     Some(renewed.saturating_add(ttl).saturating_add(ttl / 6).saturating_add(MOMENT).saturating_sub(now))
 }
 
-/// That a holder has missed a renewal, by what is left of its lease.
+/// The sentence for a holder that has missed a renewal, judged by the rest of its lease.
 fn unrenewed(holder: &Party) -> Option<String> {
     let (said, Some(Left::Millis(left))) = (holder.published()?, holder.left) else { return None };
     // Between the steps of a handle nothing renews it.
@@ -180,8 +180,8 @@ fn unrenewed(holder: &Party) -> Option<String> {
     Some(format!("not renewed for {} (due every {due}): {why}", seconds(since)))
 }
 
-/// How long a lease of this length was not renewed that has so much left, in milliseconds, where a renewal has certainly been
-/// missed: they come in less than half of its length.
+/// Time since the last renewal of a lease of `ttl` with `left` left, in milliseconds, if it has certainly missed one:
+/// renewals come within less than half of the lease.
 fn overdue(ttl: u64, left: u64) -> Option<u64> {
     (left < ttl / 2).then(|| ttl - left)
 }
@@ -191,7 +191,7 @@ fn field(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:NAMES$}{value}");
 }
 
-/// The first of so many lines, and how many are left out.
+/// The first lines of `count`, and the number of those left out.
 fn listed(text: &mut String, lines: impl Iterator<Item = (String, String)>, count: u64) {
     let mut drawn: u64 = 0;
     for (name, value) in lines.take(DRAWN) {
@@ -203,7 +203,7 @@ fn listed(text: &mut String, lines: impl Iterator<Item = (String, String)>, coun
     }
 }
 
-/// Whether the lock is free, in one line.
+/// The state of the lock, in one line.
 fn summary(seen: &Seen) -> String {
     match &seen.state {
         State::Free if seen.waiting > 0 => "free, and the next in line is about to take it".to_owned(),
@@ -238,12 +238,12 @@ fn held(seen: &Seen) -> String {
     }
 }
 
-/// Until when the lock stays taken at least, where that is a time.
+/// The time until which the lock stays taken at least, if that is a valid time.
 fn kept_until(holder: &Party) -> Option<u64> {
     holder.published()?.kept_until().filter(|until| moment(*until).is_some())
 }
 
-/// Who it is, in words.
+/// The party, in words.
 fn who(party: &Party) -> String {
     match &party.who {
         Holder::Dlock(said) => {
@@ -264,7 +264,7 @@ fn who(party: &Party) -> String {
     }
 }
 
-/// Whether its process is this user's, or is gone, where that is certain.
+/// The remark that its process is this user's, or is gone; empty if neither is certain.
 fn whether_alive(party: &Party) -> &'static str {
     match (party.alive, party.is_own) {
         _ if party.is_done() => "",
@@ -274,7 +274,7 @@ fn whether_alive(party: &Party) -> &'static str {
     }
 }
 
-/// What is known of the only holder, by the names of the fields.
+/// The known facts about the only holder, by the names of the fields.
 fn facts(holder: &Party, seen: &Seen) -> Vec<(&'static str, String)> {
     let now = seen.now;
     let mut facts = vec![("by", who(holder) + whether_alive(holder))];

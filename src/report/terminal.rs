@@ -1,9 +1,9 @@
 /*!
-The only place that writes to standard error. Every line but those of a question begins with `dlock: ` and is escaped; in systemd's
-journal its priority stands before that.
+The only place that writes to standard error. Every line but those of a question begins with `dlock: ` and is escaped;
+in systemd's journal its priority stands before that.
 
-A reader that has stopped reading (a paused pager) must not keep dlock from renewing a lock: while a command runs, a line that
-cannot be written soon is dropped.
+A reader that has stopped reading (a paused pager) must not keep dlock from renewing a lock: while a command runs, a
+line that cannot be written soon is dropped.
 */
 
 use std::cell::Cell;
@@ -17,17 +17,17 @@ use nix::unistd::write;
 
 use crate::printable::{fitting, shortened, shown};
 
-/// How long a line may wait for the reader while a command runs, in milliseconds.
+/// Longest time that a line waits for the reader while a command runs, in milliseconds.
 const PATIENCE_MS: u8 = 100;
 
-/// How long the last line may wait for the reader, in milliseconds.
+/// Longest time that the last line waits for the reader, in milliseconds.
 const LAST_PATIENCE_MS: u16 = 2000;
 
 /// Standard error, which may be a terminal.
 #[derive(Debug)]
 pub(super) struct Terminal {
     terminal: bool,
-    /// Whether the line that is kept up to date is on the screen now.
+    /// `true` while the line that is kept up to date is on the screen.
     live: Cell<bool>,
 }
 
@@ -39,13 +39,13 @@ impl Terminal {
         Self { terminal: std::io::stderr().is_terminal() && !is_dumb, live: Cell::new(false) }
     }
 
-    /// Whether lines can be kept up to date.
+    /// Returns `true` if lines can be kept up to date.
     #[must_use]
     pub(super) fn is_one(&self) -> bool {
         self.terminal
     }
 
-    /// Whether the line that is kept up to date is on the screen now.
+    /// Returns `true` while the line that is kept up to date is on the screen.
     #[must_use]
     pub(super) fn is_live(&self) -> bool {
         self.live.get()
@@ -64,7 +64,7 @@ impl Terminal {
         write_soon(whole(priority, message).as_bytes());
     }
 
-    /// Writes the state of the wait for what has this `name` to a terminal: it replaces the state written before.
+    /// Writes the state of the wait for `name` to a terminal: it replaces the state written before.
     pub(super) fn put_state(&self, name: &str, state: &str) {
         write_soon(format!("\r\x1b[2K{}", line_of(name, state, columns() - 1)).as_bytes());
         self.live.set(true);
@@ -78,8 +78,8 @@ impl Terminal {
     }
 }
 
-/// The line that shows the state of a wait in so many columns. Of a long name only as much is left as does not displace the
-/// state, whose end is cut.
+/// The line that shows the state of a wait in `columns` columns. A long name is cut so that it does not displace the
+/// state, and then the end of the state.
 fn line_of(name: &str, state: &str, columns: usize) -> String {
     let (name, state) = (shown(name.as_bytes()).to_string(), shown(state.as_bytes()).to_string());
     let line = |name: &str| format!("dlock: {name}: {state}");
@@ -101,8 +101,8 @@ pub(super) fn whole(priority: u8, message: &str) -> String {
     format!("{level}dlock: {}\n", shown(message.as_bytes()))
 }
 
-/// Whether standard error leads to systemd's journal, which reads a priority at the beginning of a line: systemd.exec(5) has
-/// how a program can tell.
+/// Returns `true` if standard error leads to systemd's journal, which reads a priority at the beginning of a line: see
+/// `$JOURNAL_STREAM` in systemd.exec(5).
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     fstat(io::stderr()).is_ok_and(|seen| stream == format!("{}:{}", seen.st_dev, seen.st_ino))
@@ -113,7 +113,7 @@ pub(super) fn write_last(priority: u8, message: &str) {
     write_all(whole(priority, message).as_bytes());
 }
 
-/// Whether standard error is a terminal.
+/// Returns `true` if standard error is a terminal.
 #[must_use]
 pub(super) fn is_there() -> bool {
     std::io::stderr().is_terminal()
@@ -157,8 +157,8 @@ pub(super) fn write_all(mut text: &[u8]) {
     }
 }
 
-/// Has standard error go nowhere, so that whoever waits for its end does not wait for this process; nobody waits for the end of a
-/// file or of a terminal.
+/// Redirects standard error to /dev/null, so that a reader at its other end does not wait for this process. Files and
+/// terminals stay, as nobody waits for their end.
 pub(crate) fn leave() {
     let is_file =
         fstat(io::stderr()).is_ok_and(|seen| SFlag::from_bits_truncate(seen.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);

@@ -47,8 +47,8 @@ struct Keeper<'a> {
     pid: i32,
 }
 
-/// The document of a lock that was acquired `at` this time in milliseconds since 1970, after so many milliseconds, and whose lease
-/// lasts so long.
+/// The document of a lock that was acquired `at` this time in milliseconds since 1970, after `waited_ms` milliseconds,
+/// with this `lease`.
 #[must_use]
 pub(crate) fn acquired(handle: &Handle, lease: Option<Duration>, at: u64, waited_ms: u64) -> String {
     let ttl_ms = lease.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));

@@ -1,5 +1,5 @@
 /*!
-The document of `dlock check --json`, and what its fields mean.
+The document of `dlock check --json`, and the meaning of its fields.
 */
 
 use serde::Serialize;
@@ -68,7 +68,7 @@ struct Latency<'a> {
     samples_us: &'a [u64],
 }
 
-/// The middle one of these lengths, and the longest.
+/// Returns the median of these lengths (the upper of two middle ones) and the longest; `None` if there are none.
 #[must_use]
 pub(crate) fn middle_and_worst(samples: &[u64]) -> Option<(u64, u64)> {
     let mut sorted = samples.to_vec();
@@ -76,7 +76,7 @@ pub(crate) fn middle_and_worst(samples: &[u64]) -> Option<(u64, u64)> {
     Some((*sorted.get(sorted.len() / 2)?, *sorted.last()?))
 }
 
-/// The document of a check of this backend, whose URL is from there.
+/// The document of a check of this backend; `origin` is the source of its URL.
 #[must_use]
 pub(crate) fn checked(backend: &str, origin: &str, findings: &[Finding], samples: &[u64]) -> String {
     let probe = |finding: &Finding| Probe {

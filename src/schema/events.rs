@@ -1,5 +1,5 @@
 /*!
-The lines of `--events`, and what their fields mean.
+The lines of `--events`, and the meaning of their fields.
 */
 
 mod course;
@@ -14,15 +14,15 @@ pub(crate) use crate::schema::events::entry::{Cause, Entry, HolderOf, Why, milli
 pub(crate) use crate::schema::events::fields::{EVENT, EVENT_HOLDER, EVENTS};
 use crate::schema::{VERSION, moment};
 
-/// The longest line, with the newline after it and the one that may be before it: a pipe takes it as a whole.
+/// The longest line, with its newline: a pipe takes it as a whole, also with another newline before it.
 const LONGEST: usize = 4094;
-/// To how many bytes texts are cut until a line is no longer than that.
+/// The numbers of bytes to which texts are cut, one after the other, until the line is short enough.
 const CUTS: [usize; 5] = [1024, 512, 256, 128, 64];
 
-/// What all lines of a run have in common.
+/// The data that all lines of a run have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The lock's name; of several the first.
+    /// The lock's name; the first one of several.
     pub key: String,
     /// The id of its owner.
     pub owner: String,
@@ -36,7 +36,7 @@ pub(crate) struct Run {
     pub host: String,
     /// The name of its user.
     pub user: String,
-    /// The name of the program that is to run; empty where none is.
+    /// The name of the program that is to run; empty if there is none.
     pub program: String,
 }
 
@@ -59,17 +59,17 @@ struct Line<'a> {
     entry: &'a Entry,
 }
 
-/// When something happened.
+/// The time of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// In milliseconds since 1970, by this host's clock.
+    /// Milliseconds since 1970, by this host's clock.
     pub wall: u64,
-    /// In milliseconds since this host was started.
+    /// Milliseconds since this host was started.
     pub boot: u64,
 }
 
-/// The line for an entry, before which so many were lost. Its texts are cut, and then the names of locks, until it has no
-/// more than 4096 bytes.
+/// The line for an entry, with the number of lines `dropped` before it. Its texts are cut, and then the names of locks,
+/// until it has no more than `LONGEST` bytes.
 #[must_use]
 pub(crate) fn line(run: &Run, at: Moment, dropped: u64, mut entry: Entry) -> String {
     let mut run = run.clone();
@@ -115,7 +115,7 @@ pub(crate) fn line(run: &Run, at: Moment, dropped: u64, mut entry: Entry) -> Str
     line
 }
 
-/// Cuts a text that is longer than this, and says so by an ellipsis.
+/// Cuts a text that is longer than `most` bytes, and marks that with an ellipsis.
 fn cut(text: &mut String, most: usize) {
     if text.len() > most {
         let end = (0..=most - '…'.len_utf8()).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);

@@ -37,7 +37,7 @@ struct Failed {
     reason: String,
 }
 
-/// The document of the latch `key` that was looked at `at` this time in milliseconds since 1970.
+/// The document of the latch `key`, as seen `at` this time in milliseconds since 1970.
 #[must_use]
 pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &Place, at: u64) -> String {
     line(&Latch {

@@ -10,7 +10,7 @@ use crate::schema::{MeetingAt, Place, SuccessAt, VERSION, json, lock, moment};
 /// A document that is being written.
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// When the list was begun, in milliseconds since 1970.
+    /// The start of the list, in milliseconds since 1970.
     begun: u64,
     parts: usize,
     locks: usize,
@@ -43,8 +43,8 @@ impl Listing {
         text
     }
 
-    /// The last part of it: how many locks there are, whether there are more than were listed, and the last successes, latches and
-    /// barriers, where they could be read.
+    /// The last part of it: the number of locks, whether there are more than were listed, and the last successes, latches
+    /// and barriers, if they could be read.
     #[must_use]
     pub(crate) fn end(
         &mut self,

@@ -1,11 +1,11 @@
 /*!
-What of a document is worth a line while it is watched.
+The changes of a document that are worth a line while it is watched.
 */
 
-/// The fields that only count time: whoever watches is not told when nothing else has changed.
+/// The fields that only count time: a change in these alone is no news.
 const COUNTING: &[&str] = &["time", "held_ms", "ttl_left_ms", "waiting_ms", "renewed"];
 
-/// What of a document is news: all but what only counts time.
+/// Returns the news in a document: all but the fields that only count time.
 #[must_use]
 pub(crate) fn news(document: &str) -> serde_json::Value {
     fn strip(value: &mut serde_json::Value) {

@@ -1,5 +1,5 @@
 /*!
-The document of `dlock config --json`, and what its fields mean.
+The document of `dlock config --json`, and the meaning of its fields.
 */
 
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub(crate) struct Setting {
     pub option: String,
     /// Its value.
     pub value: Option<String>,
-    /// Where the value comes from.
+    /// The source of the value.
     pub origin: String,
 }
 

@@ -16,9 +16,9 @@ use crate::settings::look::LookSettings;
 use crate::settings::unknown;
 use crate::settings::usage::usage;
 
-/// How much of an owner's id must be given.
+/// Minimum number of characters of an owner's id, not counting [`FOREIGN`].
 const SHORTEST: usize = 8;
-/// What the ids of other programs begin with.
+/// Prefix of the owner ids of other programs.
 const FOREIGN: &str = "foreign:";
 
 /// Everything that `dlock break` needs to know.
@@ -26,22 +26,22 @@ const FOREIGN: &str = "foreign:";
 pub(crate) struct BreakSettings {
     /// The lock's name.
     pub key: Key,
-    /// How the id of the owner begins that is meant.
+    /// The beginning of the owner's id.
     pub owner: String,
-    /// Why.
+    /// The reason for the break, if one is given.
     pub reason: Option<String>,
-    /// How long to wait; none for as long as the holder's lease suggests.
+    /// Longest time to wait; `None` for a time that depends on the holder's lease.
     pub wait: Option<Duration>,
-    /// Whether the lock is taken away at once.
+    /// `true` to take the lock away at once.
     pub now: bool,
-    /// Whether nothing is asked on a terminal.
+    /// `true` to skip the confirmation on a terminal.
     pub yes: bool,
-    /// The others.
+    /// The settings of every look.
     pub look: LookSettings,
 }
 
 impl BreakSettings {
-    /// The settings of `dlock break`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock break` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<BreakArgs>::read(matches)?;
         let owner = layers.find("owner", |args| args.owner.clone()).map(|owner| owner.value).unwrap_or_default();
@@ -73,7 +73,7 @@ impl BreakSettings {
     }
 }
 
-/// Whether so much of an id tells one owner from others.
+/// Returns `true` if this part of an id is long enough to tell one owner from others.
 fn is_long_enough(owner: &str) -> bool {
     owner.strip_prefix(FOREIGN).unwrap_or(owner).chars().count() >= SHORTEST
 }

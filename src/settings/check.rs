@@ -21,23 +21,23 @@ use crate::settings::unknown;
 pub(crate) struct CheckSettings {
     /// The connection to the lock service.
     pub connection: Connection,
-    /// Where the URL of the backend comes from, as the user spells it.
+    /// The origin of the backend's URL, as the user spells it.
     pub origin: String,
     /// The length of lease that runs ask for.
     pub ttl: Duration,
-    /// Whether a document is printed.
+    /// `true` to print a JSON document.
     pub json: bool,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Whether a flag says that nothing is printed: a variable or a config file is for all subcommands, and hides no answer.
+    /// `true` if a flag asks for no output. A variable or config file applies to all subcommands, and hides no answer.
     pub is_silent: bool,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
 impl CheckSettings {
-    /// The settings of `dlock check`, from what the parser found. Fails for settings of a run that `dlock run` would refuse. Reads
-    /// the password file.
+    /// Reads the settings of `dlock check` from the parsed arguments, and the password file. Fails for settings of a
+    /// run that `dlock run` would refuse.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         effective()?;
         let layers = Layers::<CheckArgs>::read(matches)?;

@@ -1,6 +1,5 @@
 /*!
-The connection to the lock service: which one it is, how it is reached, and with which credentials. All subcommands need
-it.
+The connection to the lock service: its URL, the options for reaching it, and the credentials. All subcommands need it.
 */
 
 use std::ffi::OsString;
@@ -25,10 +24,10 @@ use crate::settings::unknown;
 use crate::settings::usage::{refused, usage};
 use crate::variables::BACKEND;
 
-/// How long a program that has a FIFO open may take to write to it, where nothing says how long: it may ask its user.
+/// Default time for a program that has a FIFO open to write to it. The program may have to ask its user.
 const WRITING: Duration = Duration::from_secs(120);
 
-/// What a flag or a variable says, as text.
+/// Returns `value` as text if it comes from a flag or a variable.
 fn given<T>(value: Option<&Given<T>>, text: impl Fn(&T) -> Option<String>) -> Option<String> {
     value.filter(|value| value.is_of_this_run()).and_then(|value| text(&value.value))
 }
@@ -40,9 +39,9 @@ pub(crate) struct ConnectionValues {
     pub backend: Option<Given<OsString>>,
     /// The backends that variables and config files name, whichever is used.
     pub configured: Configured,
-    /// How long to wait for the lock; `None` for no limit, and where no lock is taken.
+    /// Longest time to wait for the lock; `None` for no limit, and where no lock is taken.
     pub wait: Option<Duration>,
-    /// Whether a backend must be chosen.
+    /// Set if a backend must be chosen.
     pub require_backend: Option<Given<bool>>,
     /// The prefix for every key on a server.
     pub namespace: Given<String>,
@@ -50,7 +49,7 @@ pub(crate) struct ConnectionValues {
     pub time: Given<Zone>,
     /// The profile whose values in the config files are used.
     pub profile: Option<Given<String>>,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub connect_timeout: Given<Duration>,
     /// The user name, if the URL has none.
     pub user: Option<Given<String>>,
@@ -64,9 +63,9 @@ pub(crate) struct ConnectionValues {
     pub tls_key: Option<Given<PathBuf>>,
     /// The name that the server's certificate must be for.
     pub tls_server_name: Option<Given<String>>,
-    /// How many replicas must confirm every grant and renewal.
+    /// Number of replicas that must confirm each grant and renewal.
     pub replicas: Option<Given<u32>>,
-    /// Whether servers that could forget a fencing token are refused.
+    /// Set if servers that could forget a fencing token are refused.
     pub strict_fencing: Option<Given<bool>>,
 }
 
@@ -75,37 +74,37 @@ pub(crate) struct ConnectionValues {
 pub(crate) struct Connection {
     /// The prefix for every key on a server.
     pub namespace: Namespace,
-    /// Where the lock is.
+    /// The place of the lock.
     pub target: Target,
     /// The other settings of the connection.
     pub options: Options,
-    /// Whether a flag, a variable or a config file names the backend.
+    /// `true` if a flag, a variable or a config file names the backend.
     pub chosen: bool,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub connect_timeout: Duration,
-    /// Whether there is a password, which no other process may find in our memory.
+    /// `true` if there is a password, which other processes must not find in our memory.
     pub has_password: bool,
     /// The password's file, if other users may read or write it.
     pub exposed: Option<PathBuf>,
-    /// The report that the password of a config file is for other servers, and not used; `None` if there is no such password.
+    /// The report that a config file's password is for other servers, and not used; `None` if that is not so.
     pub withheld: Option<Event>,
-    /// The settings that come from this command line and its environment, as flags for another one: empty, or with a space in
-    /// front. The URL is without its password.
+    /// The settings from this command line and its environment, as flags for another command line: empty, or with a
+    /// leading space. The URL is without its password.
     pub flags: String,
 }
 
-/// Where the lock is.
+/// The place of a lock.
 pub(crate) struct Reached {
     /// The prefix for every key on a server.
     pub namespace: Namespace,
-    /// Where it is, without the credentials for it.
+    /// The backend, with no credentials other than those in its URL.
     pub target: Target,
-    /// The report that a password is not used.
+    /// The report that a password is not used; `None` if there is no such password.
     pub withheld: Option<Event>,
 }
 
 impl Connection {
-    /// These locks at this backend, for people.
+    /// Returns these locks at this backend, for people.
     #[must_use]
     pub(crate) fn lock(&self, key: impl Into<Keys>) -> Lock {
         Lock { key: key.into(), place: self.target.to_string(), flags: self.flags.clone() }
@@ -113,7 +112,7 @@ impl Connection {
 }
 
 impl ConnectionValues {
-    /// The values of all `layers` together, with defaults for those that no layer has.
+    /// Returns the values of all `layers` together, with defaults for those that no layer has.
     #[must_use]
     pub(crate) fn settle<A: Connects>(layers: &Layers<A>) -> Self {
         Self {
@@ -125,7 +124,7 @@ impl ConnectionValues {
                 WaitLimit::Endless => None,
             },
             require_backend: layers.on("require-backend", |args| args.place().require_backend),
-            // A handle has its own.
+            // Missing in subcommands with a handle, which has its own.
             namespace: layers
                 .find("namespace", |args| args.place().namespace.clone())
                 .unwrap_or_else(|| Given::default(String::new())),
@@ -143,7 +142,7 @@ impl ConnectionValues {
         }
     }
 
-    /// The connection, checked. Reads the password file. From now on people are shown times in the zone of these settings.
+    /// Checks the values and reads the password file. From now on, people are shown times in the zone of these values.
     pub(crate) fn check(&self) -> Result<Connection, Failure> {
         show_local_times(self.time.value == Zone::Local);
         let Reached { namespace, mut target, withheld } = self.reached()?;
@@ -151,7 +150,7 @@ impl ConnectionValues {
             Some(secret) if withheld.is_none() => password(secret, self.limits())?,
             _ => Password::default(),
         };
-        // The user of a password that is not used is another one's too.
+        // If a config file's password is for other servers, so is its user name.
         let is_usable = |user: &&Given<String>| withheld.is_none() || user.is_of_this_run();
         let user = self.user.as_ref().filter(is_usable).map(|user| user.value.clone()).filter(|user| !user.is_empty());
         target.add_credentials(user, password.text);
@@ -164,7 +163,7 @@ impl ConnectionValues {
         Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed, withheld, flags })
     }
 
-    /// As flags, as a shell takes them: where the service is and who asks.
+    /// Returns the place of the service, the credentials and the TLS files as flags, quoted for a shell.
     fn flags(&self, target: &Target) -> String {
         let text = |name: &String| Some(name.clone());
         let path = |path: &PathBuf| path.to_str().map(str::to_owned);
@@ -188,7 +187,7 @@ impl ConnectionValues {
         .collect()
     }
 
-    /// How long pipes are waited for: as long as a connection, or the lock.
+    /// Returns the time limits for reading pipes: that of connecting, and that of the wait for the lock.
     fn limits(&self) -> Limits {
         let opening = self.connect_timeout.value;
         let writing = match (self.wait, &self.connect_timeout.origin) {
@@ -199,7 +198,7 @@ impl ConnectionValues {
         Limits { opening, writing }
     }
 
-    /// Where the lock is. All that can be wrong without a look at the files that settings name.
+    /// Returns the place of the lock. Makes all checks that need none of the files that settings name.
     pub(crate) fn reached(&self) -> Result<Reached, Failure> {
         let namespace = Namespace::parse(&self.namespace.value)
             .map_err(|error| refused(&self.namespace.origin, format!("{}: {error}", self.namespace.origin)))?;
@@ -226,8 +225,8 @@ impl ConnectionValues {
         Ok(Reached { namespace, target, withheld })
     }
 
-    /// Checks the settings that only some backends use. A flag for another backend is an error. A variable may be set for all
-    /// backends of a user, and is an error only where ignoring it would send something in plain text.
+    /// Checks the settings that only some backends use. A flag for another backend is an error. A variable may be set
+    /// for all backends of a user, and is an error only if ignoring it would send something in plain text.
     fn allow(&self, target: &Target) -> Result<(), Failure> {
         let of_files = || [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().flatten();
         let is_given = of_files().next().is_some() || self.tls_server_name.is_some();
@@ -258,7 +257,7 @@ impl ConnectionValues {
         Ok(())
     }
 
-    /// What the files for TLS hold: they may be pipes, which can be read once.
+    /// Reads the files for TLS: they may be pipes, which can be read only once.
     fn tls_files(&self) -> Result<TlsFiles, Failure> {
         let read = |option: &str, file: &Option<Given<PathBuf>>| {
             let Some(Given { value: path, origin }) = file else { return Ok(None) };

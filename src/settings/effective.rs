@@ -14,7 +14,7 @@ use crate::settings::origin::Origin;
 use crate::settings::password::check_exposure;
 use crate::settings::run::RunValues;
 
-/// What is shown instead of a password.
+/// The text shown instead of a password.
 const HIDDEN: &str = "***";
 /// The option for the password itself, which is only in config files and a variable.
 const SECRET: &str = "password";
@@ -24,15 +24,14 @@ const SECRET: &str = "password";
 pub(crate) struct Setting {
     /// The option's long name.
     pub option: String,
-    /// Its value, as the command line would have it, `true` or `false` for an option without one; none where it has none.
-    /// Passwords are hidden.
+    /// Its value as on the command line, `true` or `false` for a switch; `None` if it has none. Passwords are hidden.
     pub value: Option<String>,
-    /// Where the value comes from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
-/// The settings of all subcommands with the options of this `dlock config` or `dlock check`, in the order of the help. Fails for
-/// what `dlock run` would refuse, but reads no file that settings name.
+/// Returns the settings of all subcommands, with the options of this `dlock config` or `dlock check`, in the order of
+/// the help. Fails for settings that `dlock run` would refuse, but reads no file that settings name.
 pub(crate) fn effective() -> Result<Vec<Setting>, Failure> {
     let matches = read_shown()?;
     let files = files(chosen(&matches))?;
@@ -43,7 +42,7 @@ pub(crate) fn effective() -> Result<Vec<Setting>, Failure> {
     Ok(shown)
 }
 
-/// What these layers say, checked.
+/// Returns the settings of these layers, checked.
 pub(super) fn shown(layers: &Layers) -> Result<Vec<Setting>, Failure> {
     let (way, run) = (ConnectionValues::settle(layers), RunValues::settle(layers));
     let reached = way.reached()?;
@@ -81,7 +80,7 @@ fn setting(option: &str, given: Option<Given<String>>) -> Setting {
     Setting { option: option.to_owned(), value, origin }
 }
 
-/// A URL with stars for its password.
+/// Returns a URL with stars for its password.
 fn without_password(url: Given<String>) -> Given<String> {
     let hidden =
         password_in(&url.value).map(|password| url.value.replacen(&format!(":{password}@"), &format!(":{HIDDEN}@"), 1));

@@ -1,5 +1,5 @@
 /*!
-Where a lock of `dlock flock` is: on this host, or at a backend as that of a `dlock run`.
+The place of a lock of `dlock flock`: on this host, or at a backend, like that of a `dlock run`.
 */
 
 use std::ffi::{CString, OsString};
@@ -24,13 +24,13 @@ use crate::variables::{BACKEND, PROFILE, REQUIRE_BACKEND};
 /// The longest wait of a run.
 const LONGEST: Duration = Duration::from_secs(315_576_000);
 
-/// The settings of the run that takes the lock at a backend; `None` for a lock on this host. Reads the password file.
+/// Reads the settings of the run that takes a lock at a backend, and the password file; `None` for a lock on this host.
 pub(crate) fn run_of_flock(options: &FlockOptions, object: &Object) -> Result<Option<RunSettings>, Failure> {
     let path = path(object);
     let profile = variable(PROFILE)
         .map(|name| Chosen { name: name.to_string_lossy().into_owned(), origin: Origin::Variable("profile".into()) });
     let has_variable = variable(BACKEND).is_some();
-    // Without a variable and a file, no more than this is read.
+    // Without the variable and a config file, nothing else is read.
     let sections = files(profile)?.sections;
     if !has_variable && !is_named(&sections, &path)? {
         return require_backend(&path).map(|()| None);
@@ -44,10 +44,10 @@ pub(crate) fn run_of_flock(options: &FlockOptions, object: &Object) -> Result<Op
     }
 }
 
-/// What to do instead of `-u`.
+/// The remedy for `-u`.
 const UNLOCK: &str = "a lock on a server is not released through the file: end the command that holds it, or use dlock release HANDLE (from dlock acquire)";
 
-/// The path that is locked; that of a descriptor as far as it is known, or else empty.
+/// Returns the path that is locked: for a descriptor, its path if known, or else an empty one.
 fn path(object: &Object) -> PathBuf {
     match object {
         // An empty path has no absolute form, and is refused where it is used.
@@ -64,7 +64,7 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Whether config files name both this path and a backend for it.
+/// Returns `true` if config files name both this path and a backend. Fails if they name the path but no backend.
 fn is_named(sections: &[Section], path: &Path) -> Result<bool, Failure> {
     let Some((patterns, section)) = sections.iter().find_map(|section| Some((section.flock_paths()?, section))) else {
         return Ok(false);
@@ -79,7 +79,7 @@ fn is_named(sections: &[Section], path: &Path) -> Result<bool, Failure> {
     Err(config(format!("{origin} names {path}, but no config file has a backend: add backend = \"URL\"")))
 }
 
-/// Whether `path` is like this pattern of a shell, in which no wildcard stands for a slash.
+/// Returns `true` if `path` matches this shell pattern, in which no wildcard matches a slash.
 fn matches(pattern: &str, path: &Path) -> bool {
     let (Ok(pattern), Ok(path)) = (CString::new(pattern), CString::new(path.as_os_str().as_bytes())) else {
         return false;
@@ -88,7 +88,7 @@ fn matches(pattern: &str, path: &Path) -> bool {
     unsafe { libc::fnmatch(pattern.as_ptr(), path.as_ptr(), libc::FNM_PATHNAME) == 0 }
 }
 
-/// Fails for a lock on this host if the variable says that there must be a backend.
+/// Fails for a lock on this host if [`REQUIRE_BACKEND`] says that there must be a backend.
 fn require_backend(path: &Path) -> Result<(), Failure> {
     let Some(value) = variable(REQUIRE_BACKEND) else { return Ok(()) };
     let value = value.to_string_lossy();
@@ -123,7 +123,7 @@ fn descriptor(number: RawFd, options: &FlockOptions, path: &Path) -> Failure {
     ))
 }
 
-/// The settings of a run with this path as its key.
+/// Reads the settings of a run with this path as its key.
 fn settings(
     options: &FlockOptions,
     path: &Path,

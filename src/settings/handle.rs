@@ -29,7 +29,7 @@ use crate::variables::HANDLE;
 /// The length of a lease that a keeper renews.
 const TTL: Duration = Duration::from_secs(30);
 
-/// In which form a handle is printed.
+/// The form in which a handle is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As one word.
@@ -40,14 +40,14 @@ pub(crate) enum Form {
     Json,
 }
 
-/// How a lock is kept while a process lives.
+/// The settings for keeping a lock while a process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keeping {
     /// The process.
     pub pid: i32,
-    /// What to do with it when the lock is lost.
+    /// Action on the process when the lock is lost.
     pub on_lost: OnLost,
-    /// How long it has between SIGTERM and SIGKILL.
+    /// Time between its SIGTERM and its SIGKILL.
     pub grace: Grace,
 }
 
@@ -56,43 +56,43 @@ pub(crate) struct Keeping {
 pub(crate) struct AcquireSettings {
     /// The lock's name.
     pub key: Key,
-    /// The connection to the lock service, where locks have handles.
+    /// The connection to the lock service. Its locks have handles, unless the lock is kept.
     pub connection: Connection,
-    /// How long to wait for the lock.
+    /// Limit of the wait for the lock.
     pub wait_limit: WaitLimit,
-    /// The exit code when it was not acquired.
+    /// The exit code if the lock is not acquired.
     pub conflict: u8,
-    /// The length of lease to ask for.
+    /// The length of the lease to ask for.
     pub ttl: Duration,
-    /// How the lock is kept; none where nothing renews it.
+    /// The settings for keeping the lock; `None` if nothing renews it.
     pub keeping: Option<Keeping>,
     /// The text shown to waiters.
     pub reason: Option<String>,
-    /// Where the events go.
+    /// The destination of the events.
     pub events: Option<Sink>,
-    /// In which form the handle is printed.
+    /// The form in which the handle is printed.
     pub form: Form,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
 /// Everything that `dlock renew` and `dlock release` need to know.
 #[derive(Debug)]
 pub(crate) struct HandleSettings {
-    /// The handle, and the connection to its lock service; `None` where the handle is empty.
+    /// The handle, and the connection to its lock service; `None` if the handle is empty.
     pub held: Option<(Handle, Connection)>,
     /// The key of a lock that another shell has acquired, and the process id of that shell; then `held` is `None`.
     pub elsewhere: Option<(Key, i32)>,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
 impl AcquireSettings {
-    /// The settings of `dlock acquire`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock acquire` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<AcquireArgs>::read(matches)?;
         let is_on = |name, value: fn(&AcquireArgs) -> Option<bool>| layers.get(name, value).value;
@@ -113,7 +113,7 @@ impl AcquireSettings {
                     "--ttl is missing: add --ttl 10m, after which the lock ends, or --while-pid $$ for the rest of a script",
                 ));
             }
-            // Refused below, with what is needed there.
+            // `with_handles` refuses this backend below.
             None => TTL,
         };
         let conflict = layers.get("conflict-exit-code", |args| args.conflict_exit_code);
@@ -148,7 +148,7 @@ impl AcquireSettings {
         })
     }
 
-    /// The lock, for people.
+    /// Returns the lock, for people.
     #[must_use]
     pub(crate) fn lock(&self) -> Lock {
         self.connection.lock(self.key.clone())
@@ -156,7 +156,7 @@ impl AcquireSettings {
 }
 
 impl HandleSettings {
-    /// The settings of `dlock renew`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock renew` from the parsed arguments, and the password file.
     pub(crate) fn of_renewal(matches: &ArgMatches) -> Result<Self, Failure> {
         let settings = Self::of(matches, |_| None)?;
         match &settings.held {
@@ -168,12 +168,12 @@ impl HandleSettings {
         }
     }
 
-    /// The settings of `dlock release`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock release` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         Self::of(matches, shell::another)
     }
 
-    /// The settings for the lock of a handle. One that was inherited, and that `another` shell has acquired, does not count.
+    /// Reads the settings for the lock of a handle. An inherited one that `another` shell has acquired does not count.
     fn of(matches: &ArgMatches, another: fn(&Handle) -> Option<i32>) -> Result<Self, Failure> {
         let layers = Layers::<HandleArgs>::read(matches)?;
         let verbosity = verbosity(&layers, |args| (args.told.quiet, args.told.verbose)).value;
@@ -197,7 +197,7 @@ impl HandleSettings {
     }
 }
 
-/// How the lock is kept while the process lives that `--while-pid` names. What is only for that is not to stand without it.
+/// Reads the settings for keeping the lock while the process of `--while-pid` lives. Fails for flags that need it.
 fn keeping(
     layers: &Layers<AcquireArgs>,
     while_pid: Option<i32>,
@@ -222,7 +222,7 @@ fn keeping(
     Ok(Some(Keeping { pid, on_lost: on_lost.value, grace }))
 }
 
-/// The handle of `dlock run --handle`; `None` for a run that takes its lock. A `--key` overrides the variable.
+/// Returns the handle of `dlock run --handle`; `None` for a run that takes its lock. A `--key` overrides the variable.
 pub(super) fn of_run(layers: &Layers) -> Result<Option<Given<Handle>>, Failure> {
     let has_key = layers.find("key", |args| Some(()).filter(|()| !args.key.is_empty())).is_some();
     let Some(given) = layers.find("handle", |args| args.handle.clone()) else { return Ok(None) };
@@ -241,7 +241,7 @@ pub(super) fn of_run(layers: &Layers) -> Result<Option<Given<Handle>>, Failure> 
     Ok(Some(Given { value, origin }))
 }
 
-/// The options that say which lock is taken and how, and whether they are given as flags.
+/// Returns the options that say which lock is taken and how, each with `true` if it is given as a flag.
 fn beside(layers: &Layers) -> [(&'static str, bool); 10] {
     fn flag<T>(layers: &Layers, option: &'static str, get: impl Fn(&RunArgs) -> Option<T>) -> (&'static str, bool) {
         (option, layers.find(option, get).is_some_and(|given| given.is_flag()))
@@ -260,12 +260,12 @@ fn beside(layers: &Layers) -> [(&'static str, bool); 10] {
     ]
 }
 
-/// Reads a handle; `name` is what it is called.
+/// Parses a handle, which error messages call `name`.
 fn handle(text: &OsStr, name: &str) -> Result<Handle, Failure> {
     Handle::read(&text.to_string_lossy()).map_err(|mistake| usage(format!("{name}: {mistake}")))
 }
 
-/// The values of a connection to the lock of `handle`, which comes from `origin`.
+/// Returns the values of a connection to the lock of `handle`, which comes from `origin`.
 pub(super) fn way(values: ConnectionValues, handle: &Handle, origin: &Origin) -> ConnectionValues {
     ConnectionValues {
         backend: Some(Given { value: OsString::from(&handle.backend), origin: origin.clone() }),
@@ -275,7 +275,7 @@ pub(super) fn way(values: ConnectionValues, handle: &Handle, origin: &Origin) ->
     }
 }
 
-/// The connection, if it is one to a backend whose locks have handles.
+/// Returns the connection if locks of its backend have handles, and fails otherwise.
 fn with_handles(connection: Connection) -> Result<Connection, Failure> {
     if connection.target.has_handles() {
         return Ok(connection);
@@ -283,7 +283,7 @@ fn with_handles(connection: Connection) -> Result<Connection, Failure> {
     Err(usage(format!("{}: {NO_HANDLES}: use dlock acquire --while-pid PID, in a script $$", connection.target)))
 }
 
-/// The connection, if it is one to a backend where commands run under handles.
+/// Returns the connection if commands can run under handles of its backend, and fails otherwise.
 pub(super) fn for_runs(connection: Connection) -> Result<Connection, Failure> {
     if connection.target.has_handles() {
         return Ok(connection);
@@ -292,7 +292,7 @@ pub(super) fn for_runs(connection: Connection) -> Result<Connection, Failure> {
     Err(usage(format!("a lock at {target} is kept by its keeper alone: run the command without dlock run")))
 }
 
-/// The handle in the environment; `None` where there is none, or it is none.
+/// Returns the handle in the environment; `None` if it is missing or malformed.
 pub(crate) fn inherited_handle() -> Option<Handle> {
     Handle::read(&std::env::var(HANDLE).ok()?).ok()
 }

@@ -10,7 +10,7 @@ use crate::key::{Key, Keys, MOST_KEYS};
 use crate::settings::layers::Layers;
 use crate::settings::usage::usage;
 
-/// The lock with this name. Fails where no lock can have it.
+/// Parses the name of a lock. Fails if no lock can have it, and if it is an existing PEM file.
 fn key(name: &OsStr) -> Result<Key, Failure> {
     let key = Key::parse(name).map_err(|error| usage(format!("--key: {error}")))?;
     // Many clients of the same servers use --key for the private key of a certificate.
@@ -20,13 +20,13 @@ fn key(name: &OsStr) -> Result<Key, Failure> {
     Ok(key)
 }
 
-/// The names of all `--key`.
+/// Returns the names of all `--key` options.
 fn names<A>(layers: &Layers<A>, key: impl Fn(&A) -> &Vec<OsString>) -> Vec<OsString> {
     let given = layers.find("key", |args| Some(key(args).clone()).filter(|names| !names.is_empty()));
     given.map(|given| given.value).unwrap_or_default()
 }
 
-/// The only lock that was named. An option that is missing counts as an empty name.
+/// Returns the only lock that was named. A missing option counts as an empty name.
 pub(super) fn one_key<A>(layers: &Layers<A>, names_of: impl Fn(&A) -> &Vec<OsString>) -> Result<Key, Failure> {
     match &*names(layers, names_of) {
         [] => key(OsStr::new("")),
@@ -35,7 +35,7 @@ pub(super) fn one_key<A>(layers: &Layers<A>, names_of: impl Fn(&A) -> &Vec<OsStr
     }
 }
 
-/// The locks that were named, without repetitions. An option that is missing counts as an empty name.
+/// Returns the locks that were named, without repetitions. A missing option counts as an empty name.
 pub(super) fn keys<A>(layers: &Layers<A>, names_of: impl Fn(&A) -> &Vec<OsString>) -> Result<Keys, Failure> {
     let names = names(layers, names_of);
     let names = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;

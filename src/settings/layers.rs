@@ -1,7 +1,7 @@
 /*!
-The layers of settings: flags over variables over what config files say over the defaults. Each layer is the same struct, in which
-every field is optional. A value comes from the first layer that has it, together with its origin. `dlock config` shows the texts
-in the same layers.
+The layers of settings: flags over variables over config files over the defaults. Each layer is the same struct, in
+which every field is optional. A value comes from the first layer that has it, together with its origin. `dlock config`
+shows the texts in the same layers.
 */
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ use crate::settings::origin::Origin;
 use crate::settings::usage::{refused, usage};
 use crate::variables::{BACKEND, PASSWORD, of_option};
 
-/// Where a layer comes from.
+/// The source of a layer.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The command line.
@@ -41,63 +41,62 @@ pub(crate) enum Source {
 pub(crate) struct Given<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
 impl<T> Given<T> {
-    /// A value that nothing gives.
+    /// Returns a value that no layer gives.
     #[must_use]
     pub(crate) fn default(value: T) -> Self {
         Self { value, origin: Origin::Default }
     }
 
-    /// Another value from the same place.
+    /// Returns another value with the same origin.
     #[must_use]
     pub(crate) fn with<U>(self, value: U) -> Given<U> {
         Given { value, origin: self.origin }
     }
 
-    /// Whether the value comes from a flag. A flag is meant for this run; a variable or a config file may be for all runs.
+    /// Returns `true` if the value comes from a flag. A flag is meant for this run; the others may be for all runs.
     #[must_use]
     pub(crate) fn is_flag(&self) -> bool {
         matches!(self.origin, Origin::Flag(_))
     }
 
-    /// Whether the value is that of this command line alone: another shell has neither its flags nor its variables.
+    /// Returns `true` if the value comes from a flag or a variable, neither of which another shell has.
     #[must_use]
     pub(crate) fn is_of_this_run(&self) -> bool {
         matches!(self.origin, Origin::Flag(_) | Origin::Variable(_))
     }
 }
 
-/// What one source says.
+/// The settings from one source.
 #[derive(Debug)]
 struct Layer<A> {
     source: Source,
-    /// As the parser has it.
+    /// The settings as the parser returns them.
     matches: ArgMatches,
-    /// As the arguments of a subcommand; what it does not say is `None`.
+    /// The settings as the arguments of a subcommand; missing ones are `None`.
     args: A,
 }
 
-/// All layers; each overrides those after it. Of options that exclude each other, one counts.
+/// All layers; each overrides those after it. Of mutually exclusive options, one counts.
 #[derive(Debug)]
 pub(crate) struct Layers<A = RunArgs>(Vec<Layer<A>>);
 
 impl<A: Args> Layers<A> {
-    /// The layers of a subcommand: what the parser found on the command line and in the variables, and what the config files
-    /// say.
+    /// Reads the layers of a subcommand: flags and variables from the parsed arguments, and the config files.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         Self::over(matches, files(chosen(matches))?.sections)
     }
 
-    /// The layers of `matches` over these sections of config files.
+    /// Returns the layers of `matches` over these sections of config files.
     pub(crate) fn over(matches: &ArgMatches, sections: Vec<Section>) -> Result<Self, Failure> {
         Self::with(matches, || A::augment_args(Command::new("options")), sections)
     }
 
-    /// The layers of `matches`, with what config files say for `options`.
+    /// Returns the layers of `matches` over the values for `options` in these sections.
     pub(super) fn with(
         matches: &ArgMatches,
         options: impl Fn() -> Command,
@@ -115,7 +114,7 @@ impl<A: Args> Layers<A> {
         Self::of(layers, only(matches, ValueSource::DefaultValue))
     }
 
-    /// These layers over the `defaults`.
+    /// Puts these layers over the `defaults`, and settles options that exclude each other.
     pub(super) fn of(mut layers: Vec<(Source, ArgMatches)>, defaults: ArgMatches) -> Result<Self, Failure> {
         EXCLUSIONS.iter().try_for_each(|group| settle(group, &mut layers))?;
         layers.push((Source::Defaults, defaults));
@@ -128,7 +127,7 @@ impl<A: Args> Layers<A> {
 }
 
 impl Layers {
-    /// The layers of a run whose command line and variables were read without the parser.
+    /// Returns the layers of a run whose command line and variables were read without the parser.
     pub(crate) fn plain(run: PlainRun) -> Result<Self, Failure> {
         let sections = files(None)?.sections;
         if sections.is_empty() {
@@ -138,7 +137,7 @@ impl Layers {
         }
     }
 
-    /// The layers of a run without config files, in which no options exclude each other.
+    /// Returns the layers of a run without config files, in which no options exclude each other.
     pub(crate) fn of_args(flags: RunArgs, environment: RunArgs) -> Self {
         let layer = |source, args| Layer { source, matches: ArgMatches::default(), args };
         Self(vec![
@@ -148,22 +147,22 @@ impl Layers {
         ])
     }
 
-    /// The layers of the `words` of a `dlock run` and the variables, over these sections of config files.
+    /// Returns the layers of the `words` of a `dlock run` and the variables, over these sections of config files.
     pub(super) fn of_words(words: &[OsString], sections: Vec<Section>) -> Result<Self, Failure> {
         let parsed = read_run(words).map_err(|error| misunderstood(&error, words))?;
         let (_, matches) = parsed.subcommand().ok_or_else(|| usage("the command line was not understood"))?;
         Self::over(matches, sections)
     }
 
-    /// All that the layers say, for tests.
+    /// Returns the arguments of all layers, for tests.
     #[cfg(test)]
     pub(crate) fn args(&self) -> Vec<&RunArgs> {
         self.0.iter().map(|layer| &layer.args).collect()
     }
 }
 
-/// Of a `group` of options that exclude each other, keeps what the first layer says that turns one of them on. Of several flags
-/// the last one counts. Elsewhere there is no order, and several are an error.
+/// Of a `group` of mutually exclusive options, keeps those of the first layer that turns one of them on. The last of
+/// several flags counts. In other layers options have no order, and several of them are an error.
 fn settle(group: &[&'static str], layers: &mut [(Source, ArgMatches)]) -> Result<(), Failure> {
     let mut is_settled = false;
     let mut off = Vec::new();
@@ -183,7 +182,7 @@ fn settle(group: &[&'static str], layers: &mut [(Source, ArgMatches)]) -> Result
             clear(matches, &on);
             on = last.into_iter().collect();
         }
-        // Then --nonblock says the same.
+        // With --wait 0, --nonblock means the same.
         let is_short = matches!(matches.try_get_one("wait"), Ok(Some(&Duration::ZERO)));
         match *on {
             _ if is_settled => clear(matches, group),
@@ -196,12 +195,12 @@ fn settle(group: &[&'static str], layers: &mut [(Source, ArgMatches)]) -> Result
 
 fn clear(matches: &mut ArgMatches, options: &[&str]) {
     for option in options {
-        // One that the subcommand does not have is not there.
+        // An option that the subcommand does not have needs no clearing.
         let _ = matches.try_clear_id(option);
     }
 }
 
-/// The failure for two options that exclude each other.
+/// Returns the failure for two options that exclude each other.
 fn contradiction(source: &Source, one: &'static str, other: &'static str) -> Failure {
     let origin = source.origin(one);
     let message = match &origin {
@@ -211,7 +210,7 @@ fn contradiction(source: &Source, one: &'static str, other: &'static str) -> Fai
     refused(&origin, message)
 }
 
-/// The profile that a flag or else a variable chooses. A flag may choose none at all, by an empty name.
+/// Returns the profile that a flag or else a variable chooses. A flag may choose no profile at all, with an empty name.
 pub(super) fn chosen(matches: &ArgMatches) -> Option<Chosen> {
     let name = matches.get_one::<String>("profile")?.clone();
     let origin = match matches.value_source("profile")? {
@@ -221,32 +220,32 @@ pub(super) fn chosen(matches: &ArgMatches) -> Option<Chosen> {
     Some(Chosen { name, origin })
 }
 
-/// The failure where the parser contradicts itself.
+/// Returns the failure for a contradiction within the parser.
 fn misread(error: &clap::Error) -> Failure {
     Failure::new(Exit::Internal, Event::Settings(error.to_string()))
 }
 
 impl<A> Layers<A> {
-    /// The value of one `option`, from the first layer that has it.
+    /// Returns the value of `option` from the first layer that has it.
     pub(crate) fn find<T>(&self, option: &'static str, get: impl Fn(&A) -> Option<T>) -> Option<Given<T>> {
         let found =
             |Layer { source, args, .. }: &Layer<A>| Some(Given { value: get(args)?, origin: source.origin(option) });
         self.0.iter().find_map(found)
     }
 
-    /// The value of one `option` that has a default where it is declared, as every option without a value has.
+    /// Returns the value of an `option` whose declaration has a default, as that of every switch has.
     pub(crate) fn get<T: Default>(&self, option: &'static str, get: impl Fn(&A) -> Option<T>) -> Given<T> {
         let found = self.find(option, get);
         debug_assert!(found.is_some(), "--{option} has no default");
         found.unwrap_or_else(|| Given::default(T::default()))
     }
 
-    /// One `option` without a value, if it is on.
+    /// Returns the value of a switch, if it is on.
     pub(crate) fn on(&self, option: &'static str, get: impl Fn(&A) -> Option<bool>) -> Option<Given<bool>> {
         self.find(option, get).filter(|given| given.value)
     }
 
-    /// The value of one `option` as the command line would have it; `true` or `false` for one without a value.
+    /// Returns the value of `option` as on the command line; `true` or `false` for a switch.
     pub(super) fn text(&self, option: &Arg) -> Option<Given<String>> {
         let (id, name) = (option.get_id().as_str(), option.get_long()?);
         self.0.iter().find_map(|Layer { source, matches, .. }| {
@@ -258,14 +257,14 @@ impl<A> Layers<A> {
         })
     }
 
-    /// The backends that a variable and config files name, in this order, also for a subcommand that has no such option.
+    /// Returns the backends that the variable and the config files name, even if the subcommand has no such option.
     pub(super) fn backends(&self) -> [Option<Given<OsString>>; 2] {
         let variable = std::env::var_os(BACKEND).filter(|url| !url.is_empty());
         let variable = variable.map(|value| Given { value, origin: Origin::Variable("backend".into()) });
         [variable, self.in_files("backend").map(|Given { value, origin }| Given { value: value.into(), origin })]
     }
 
-    /// What config files say for `option`, which may be one that no subcommand has.
+    /// Returns the value of `option` in the config files. It may be an option that no subcommand has.
     pub(super) fn in_files(&self, option: &str) -> Option<Given<String>> {
         self.0.iter().find_map(|layer| {
             let Source::File(section) = &layer.source else { return None };
@@ -273,7 +272,7 @@ impl<A> Layers<A> {
         })
     }
 
-    /// The password or the file that holds it, from the first layer that has either.
+    /// Returns the password or the file that holds it, from the first layer that has either.
     pub(crate) fn secret(&self, file: impl Fn(&A) -> Option<PathBuf>) -> Option<Given<Secret>> {
         self.0.iter().find_map(|layer| {
             let secret = match file(&layer.args) {
@@ -285,7 +284,7 @@ impl<A> Layers<A> {
     }
 }
 
-/// A password, or where it is to be read.
+/// A password, or the file to read it from.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
     /// The file.
@@ -294,7 +293,7 @@ pub(crate) enum Secret {
     Text(OsString),
 }
 
-/// Without the password.
+/// Hides the password.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -305,7 +304,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Source {
-    /// Where a value for `option` in this layer comes from.
+    /// Returns the origin of a value for `option` in this layer.
     fn origin(&self, option: impl Into<Cow<'static, str>>) -> Origin {
         match self {
             Self::Flags => Origin::Flag(option.into()),
@@ -315,7 +314,7 @@ impl Source {
         }
     }
 
-    /// The password that stands in this layer itself.
+    /// Returns the password that this layer itself contains.
     fn password(&self) -> Option<(Secret, Origin)> {
         let text = match self {
             Self::Flags | Self::Defaults => None,
@@ -326,11 +325,11 @@ impl Source {
     }
 }
 
-/// The part of `matches` that comes from `source`.
+/// Returns the part of `matches` that comes from `source`.
 pub(super) fn only(matches: &ArgMatches, source: ValueSource) -> ArgMatches {
     let mut only = matches.clone();
     for id in matches.ids().map(clap::Id::as_str).filter(|id| matches.value_source(id) != Some(source)) {
-        // An id that the matches have is known to them.
+        // Cannot fail: the id comes from the matches themselves.
         let _ = only.try_clear_id(id);
     }
     only

@@ -1,5 +1,5 @@
 /*!
-The settings of the subcommands that only look: `dlock status` and `dlock list`.
+The settings of the subcommands that only look: `dlock status`, `dlock list` and `dlock held`.
 */
 
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::settings::key::{keys, one_key};
 use crate::settings::layers::Layers;
 use crate::settings::unknown;
 
-/// What every look needs to know.
+/// The settings of every look.
 #[derive(Debug)]
 pub(crate) struct LookSettings {
     /// The connection to the lock service.
     pub connection: Connection,
-    /// Whether the picture is printed as JSON.
+    /// `true` to print the picture as JSON.
     pub json: bool,
-    /// Whether it is kept up to date.
+    /// `true` to keep the picture up to date.
     pub watch: bool,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Whether a flag says so for this look: a variable or a config file is for all subcommands, and hides no answer.
+    /// `true` if a flag asks for no output. A variable or config file applies to all subcommands, and hides no answer.
     pub is_silent: bool,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct LookSettings {
 pub(crate) struct StatusSettings {
     /// The lock's name.
     pub key: Key,
-    /// Within which time a run with `--once-per` is to have succeeded; none where that is not asked.
+    /// Time within which a run with `--once-per` must have succeeded; `None` if that is not to be checked.
     pub done_within: Option<Duration>,
-    /// The others.
+    /// The settings of every look.
     pub look: LookSettings,
 }
 
@@ -49,24 +49,24 @@ pub(crate) struct StatusSettings {
 pub(crate) struct HeldSettings {
     /// The names of the locks.
     pub keys: Keys,
-    /// The others.
+    /// The settings of every look.
     pub look: LookSettings,
 }
 
 /// Everything that `dlock list` needs to know.
 #[derive(Debug)]
 pub(crate) struct ListSettings {
-    /// What the names of the locks begin with.
+    /// Prefix of the names of the locks.
     pub prefix: String,
-    /// How many locks are shown at most; none for all.
+    /// Maximum number of locks to show; `None` for all.
     pub limit: Option<usize>,
-    /// The others.
+    /// The settings of every look.
     pub look: LookSettings,
 }
 
 /// The options of a subcommand that shows something.
 trait Shows: Connects {
-    /// How it is shown.
+    /// Returns the options for the output.
     fn showing(&self) -> &Showing;
 }
 
@@ -93,7 +93,7 @@ impl LookSettings {
         Ok(Self { connection, json, watch, verbosity, is_silent, unknown: unknown::variables() })
     }
 
-    /// The settings of a subcommand that looks before it does something.
+    /// Returns the settings of a look by a subcommand that has no [`Showing`] options.
     pub(super) fn new<A: Connects>(layers: &Layers<A>, quiet: bool, unknown: Option<Event>) -> Result<Self, Failure> {
         let verbosity = if quiet { Verbosity::Quiet } else { Verbosity::Normal };
         let connection = ConnectionValues::settle(layers).check()?;
@@ -102,7 +102,7 @@ impl LookSettings {
 }
 
 impl StatusSettings {
-    /// The settings of `dlock status`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock status` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<StatusArgs>::read(matches)?;
         let key = one_key(&layers, |args| &args.key)?;
@@ -112,7 +112,7 @@ impl StatusSettings {
 }
 
 impl HeldSettings {
-    /// The settings of `dlock held`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock held` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<HeldArgs>::read(matches)?;
         let keys = keys(&layers, |args| &args.key)?;
@@ -121,7 +121,7 @@ impl HeldSettings {
 }
 
 impl ListSettings {
-    /// The settings of `dlock list`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock list` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<ListArgs>::read(matches)?;
         let prefix = layers.find("prefix", |args| args.prefix.clone()).map(|prefix| prefix.value).unwrap_or_default();

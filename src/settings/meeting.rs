@@ -19,7 +19,7 @@ use crate::settings::run::verbosity;
 use crate::settings::unknown;
 use crate::settings::usage::{refused, usage};
 
-/// The longest name, in bytes: with all of them an answer stays short.
+/// The longest name, in bytes. The limit keeps a reply with all names short.
 const MAX_NAME: usize = 128;
 /// The longest reason of a failure, in bytes.
 const MAX_REASON: usize = 1024;
@@ -31,47 +31,47 @@ pub(crate) struct LatchSettings {
     pub key: Key,
     /// The connection to the lock service.
     pub connection: Connection,
-    /// What to do.
+    /// The action.
     pub act: LatchAct,
-    /// How long to wait; `None` for no limit.
+    /// Longest time to wait; `None` for no limit.
     pub wait: Option<Duration>,
-    /// The exit code when the wait ran out.
+    /// The exit code if the wait runs out.
     pub conflict: u8,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
-/// What `dlock latch` is to do.
+/// An action of `dlock latch`, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LatchAct {
     /// Report that a name is done.
     Done {
         /// The name.
         name: String,
-        /// How long that is remembered.
+        /// Time for which this is remembered.
         keep: Duration,
     },
     /// Wait until enough names are done.
     Wait {
-        /// How many.
+        /// The number of names.
         count: u32,
     },
-    /// Let the latch fail.
+    /// Mark the latch as failed.
     Fail {
-        /// The name of who says so.
+        /// The name of the reporter.
         name: String,
-        /// Why; may be empty.
+        /// The reason; may be empty.
         reason: String,
-        /// How long that is remembered.
+        /// Time for which this is remembered.
         keep: Duration,
     },
     /// Forget the names and the failure.
     Forget,
     /// Show the names and the failure.
     Show {
-        /// Whether as a document.
+        /// `true` to print a JSON document.
         json: bool,
     },
 }
@@ -83,25 +83,25 @@ pub(crate) struct BarrierSettings {
     pub key: Key,
     /// The connection to the lock service.
     pub connection: Connection,
-    /// How many parties must be there.
+    /// Number of parties that must be there.
     pub parties: u32,
     /// This party's name.
     pub name: String,
-    /// Whether it goes on waiting when others leave or die.
+    /// `true` to go on waiting when others leave or die.
     pub patient: bool,
-    /// How long a party that died is waited for.
+    /// Time after which it is noticed that a party died.
     pub ttl: Duration,
-    /// How long to wait; `None` for no limit.
+    /// Longest time to wait; `None` for no limit.
     pub wait: Option<Duration>,
-    /// The exit code when the wait ran out.
+    /// The exit code if the wait runs out.
     pub conflict: u8,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
-/// The values of [`Waits`], of all layers together.
+/// The values of [`Waits`] from all layers together.
 struct WaitValues {
     wait: Option<Duration>,
     conflict: u8,
@@ -119,7 +119,7 @@ impl WaitValues {
 }
 
 impl LatchSettings {
-    /// The settings of `dlock latch`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock latch` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<LatchArgs>::read(matches)?;
         let key = one_key(&layers, |args| &args.key)?;
@@ -131,7 +131,7 @@ impl LatchSettings {
 }
 
 impl BarrierSettings {
-    /// The settings of `dlock barrier`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock barrier` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         let layers = Layers::<BarrierArgs>::read(matches)?;
         let key = one_key(&layers, |args| &args.key)?;
@@ -158,8 +158,8 @@ impl BarrierSettings {
     }
 }
 
-/// What to do, with the options that belong to it. A flag that belongs to another action is an error; a variable may be set for
-/// all of them.
+/// Returns the action with its options. A flag that belongs to another action is an error; a variable may be set for
+/// all actions.
 fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
     let action = layers.find("action", |args| args.action);
     let Some(Given { value: action, .. }) = action else {
@@ -206,7 +206,7 @@ fn act(layers: &Layers<LatchArgs>) -> Result<LatchAct, Failure> {
     })
 }
 
-/// The name that was given, checked; an empty variable counts as none.
+/// Returns the name that was given, checked; `None` if there is none.
 fn name(given: Option<Given<String>>) -> Result<Option<String>, Failure> {
     let Some(Given { value: name, origin }) = given else { return Ok(None) };
     let problem = match name.len() {
@@ -220,7 +220,7 @@ fn name(given: Option<Given<String>>) -> Result<Option<String>, Failure> {
     Err(refused(&origin, format!("{origin}: {problem}")))
 }
 
-/// The name of a party that has none: the host's, or on one host the number of the process.
+/// Returns the default name of a party: the host's, or the process id if the backend is on this host.
 fn default_name(target: &Target) -> String {
     host_name().filter(|_| target.has_lease()).unwrap_or_else(process_name)
 }
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// What `words` after `dlock latch --key k` ask for, or what is wrong with them.
+    /// Returns the action that `words` after `dlock latch --key k` ask for, or the message of the failure.
     fn asked(words: &[&str]) -> Result<LatchAct, String> {
         let matches = Cli::command().get_matches_from(["dlock", "latch", "--key", "k"].iter().chain(words));
         let (_, matches) = matches.subcommand().expect("latch");

@@ -1,5 +1,5 @@
 /*!
-The settings of a subcommand: flags over variables over config files over defaults, each value with its origin, checked as a whole.
+Settings of a subcommand: flags over variables over config files over defaults, with their origins, checked together.
 */
 
 mod breaking;
@@ -65,59 +65,59 @@ pub(crate) struct RunSettings {
     pub handle: Option<Handle>,
     /// The connection to the lock service.
     pub connection: Connection,
-    /// How the lock is to be held.
+    /// The mode in which to hold the lock.
     pub mode: Mode,
-    /// How long to wait for the lock.
+    /// Limit of the wait for the lock.
     pub wait_limit: WaitLimit,
-    /// The exit code when it was not acquired.
+    /// The exit code if the lock is not acquired.
     pub conflict: u8,
-    /// The length of lease that the command is to have.
+    /// The length of the lease that the command is to have.
     pub ttl: Duration,
-    /// How much longer the lock stays taken when its holder is gone.
+    /// Extra time for which the lock stays taken when its holder is gone.
     pub lock_delay: Delay,
-    /// How long the lock stays taken at least; zero for no longer than it is in use.
+    /// Minimum time for which the lock stays taken; zero for no longer than it is in use.
     pub min_hold: Duration,
     /// The length of the periods in each of which the command is to succeed once; `None` for no such limit.
     pub once_per: Option<Duration>,
     /// The time between SIGTERM and SIGKILL.
     pub grace: Grace,
-    /// What to do when the lock is lost.
+    /// Action on the command when the lock is lost.
     pub on_lost: OnLost,
-    /// How long the command may run.
+    /// Time limit for the command.
     pub max_run: Option<Duration>,
-    /// What to do with processes that it leaves running.
+    /// Action on processes that the command leaves running.
     pub leftovers: Leftovers,
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
-    /// Whether the command does not inherit the locked descriptor.
+    /// `true` if the command does not inherit the locked descriptor.
     pub close: bool,
     /// The text shown to waiters.
     pub reason: Option<String>,
-    /// Where the events go.
+    /// The destination of the events.
     pub events: Option<Sink>,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Verbosity,
-    /// Variables that look like dlock's and are not; `None` if there are none.
+    /// The warning about unknown variables; `None` if there are none.
     pub unknown: Option<Event>,
 }
 
 impl RunSettings {
-    /// The settings of `dlock run`, from what the parser found. Reads the password file.
+    /// Reads the settings of `dlock run` from the parsed arguments, and the password file.
     pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
         Self::of(&Layers::read(matches)?)
     }
 
-    /// The settings of a run that was read without the parser. Reads the password file.
+    /// Reads the settings of a run whose command line was read without the parser, and the password file.
     pub(crate) fn plain(run: PlainRun) -> Result<Self, Failure> {
         Self::of(&Layers::plain(run)?)
     }
 
-    /// The settings that these layers have.
+    /// Reads the settings from these layers.
     fn of(layers: &Layers) -> Result<Self, Failure> {
         Self::with(layers, RunValues::settle(layers), || keys(layers, |args| &args.key))
     }
 
-    /// The settings that these `layers` and the `run` values of them make.
+    /// Reads the settings from `layers` and the `run` values of them. Calls `keys` if there is no handle.
     fn with(
         layers: &Layers,
         mut run: RunValues,
@@ -164,33 +164,33 @@ impl RunSettings {
 }
 
 impl RunSettings {
-    /// The length of lease to ask the service for.
+    /// Returns the length of the lease to ask the service for.
     #[must_use]
     pub(crate) fn lease(&self) -> Duration {
         self.ttl + self.lock_delay.length
     }
 
-    /// The lock, for people; or all that are held as one.
+    /// Returns the lock, or all locks that are held as one, for people.
     #[must_use]
     pub(crate) fn lock(&self) -> Lock {
         self.lock_of(self.keys.clone())
     }
 
-    /// One or some of the locks, for people.
+    /// Returns one or some of the locks, for people.
     #[must_use]
     pub(crate) fn lock_of(&self, key: impl Into<Keys>) -> Lock {
         self.connection.lock(key)
     }
 
-    /// The command as it was given, without its arguments. If `--backend` was forgotten it is a URL, and shown without the
-    /// password.
+    /// Returns the command as it was given, without its arguments. If `--backend` was forgotten, it is a URL: a
+    /// password in it is left out.
     #[must_use]
     pub(crate) fn command(&self) -> String {
         let first = self.argv.first().map_or(OsStr::new(""), OsString::as_os_str);
         without_password(&first.to_string_lossy())
     }
 
-    /// The command's name: [`Self::command`] without its directory.
+    /// Returns the command's name: [`Self::command`] without its directory.
     #[must_use]
     pub(crate) fn program(&self) -> String {
         let first = self.command();

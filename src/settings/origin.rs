@@ -1,5 +1,5 @@
 /*!
-Where the value of an option comes from, as the user spells it.
+The origin of an option's value, as the user spells it.
 */
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::variables::of_option;
 
-/// Where a value comes from. Options are named by their long form, without the dashes.
+/// The origin of a value. Options are named by their long form, without the dashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The flag of this option.
@@ -27,7 +27,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Where the option was given: `flag`, `DLOCK_TTL`, `/etc/dlock/config.toml:3` or `default`.
+    /// Returns the place where the option was given: `flag`, `DLOCK_TTL`, `/etc/dlock/config.toml:3` or `default`.
     #[must_use]
     pub(crate) fn place(&self) -> String {
         match self {
@@ -38,7 +38,7 @@ impl Origin {
     }
 }
 
-/// As messages name it: `--ttl`, `DLOCK_TTL`, `ttl (/etc/dlock/config.toml:3)` or `default`.
+/// Writes the origin as messages name it: `--ttl`, `DLOCK_TTL`, `ttl (/etc/dlock/config.toml:3)` or `default`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

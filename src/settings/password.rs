@@ -16,19 +16,19 @@ use crate::settings::usage::refused;
 
 /// The longest password that is read from a file, in bytes.
 const MAX_PASSWORD: usize = 4096;
-/// What some editors put at the beginning of a file.
+/// The mark that some editors put at the beginning of a file.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A password, and what is wrong with the file that it comes from.
+/// A password, and its file if that is exposed.
 #[derive(Default)]
 pub(super) struct Password {
-    /// The password; none when there is none.
+    /// The password; `None` if there is none.
     pub text: Option<String>,
     /// Its file, if other users may read or write it.
     pub exposed: Option<PathBuf>,
 }
 
-/// The password itself, or the first line of the file that holds it. A FIFO is waited for within its `limits`.
+/// Returns the password itself, or reads it from the first line of its file. Waits for a FIFO within `limits`.
 pub(super) fn password(secret: &Given<Secret>, limits: Limits) -> Result<Password, Failure> {
     let origin = &secret.origin;
     match &secret.value {
@@ -55,9 +55,9 @@ pub(super) fn password(secret: &Given<Secret>, limits: Limits) -> Result<Passwor
     }
 }
 
-/// Why there is no password.
+/// The reason why there is no password.
 enum Unusable {
-    /// For this reason.
+    /// It could not be read, for this reason.
     Unreadable(String),
     /// Its file belongs to another user, who could change it.
     Foreign,
@@ -75,7 +75,7 @@ impl From<&str> for Unusable {
     }
 }
 
-/// The failure for a password file at `path` that belongs to another user.
+/// Returns the failure for a password file at `path` that belongs to another user.
 fn foreign(origin: &Origin, path: &Path) -> Failure {
     let path = path.display();
     refused(
@@ -87,8 +87,8 @@ fn foreign(origin: &Origin, path: &Path) -> Failure {
     )
 }
 
-/// Fails if a config file names a password file at `path` that belongs to another user, or that other users may read or write.
-/// Elsewhere the latter is a warning, because there were no config files when such files were made.
+/// Fails if a config file names a password file at `path` that belongs to another user, or that other users may read or
+/// write. For other origins the latter is a warning, because such files may be older than config files.
 pub(super) fn check_exposure(origin: &Origin, path: &Path) -> Result<(), Failure> {
     let meta = std::fs::metadata(path).ok();
     match origin {
@@ -101,8 +101,7 @@ pub(super) fn check_exposure(origin: &Origin, path: &Path) -> Result<(), Failure
     }
 }
 
-/// Reads the first line of a file, of standard input (`-`) or of an open descriptor (`fd:N`). The error is the reason why
-/// that is impossible.
+/// Reads the first line of a file, of standard input (`-`) or of an open descriptor (`fd:N`).
 fn read_password(path: &Path, limits: Limits) -> Result<Password, Unusable> {
     let text = |error: io::Error| error.to_string();
     let (mut source, mut is_exposed) = (None, false);
@@ -143,7 +142,7 @@ fn read_password(path: &Path, limits: Limits) -> Result<Password, Unusable> {
     }
 }
 
-/// Reads up to the first end of a line.
+/// Reads up to the first newline.
 fn first_line(source: &mut Source) -> Result<Vec<u8>, String> {
     let (mut line, mut byte) = (Vec::new(), [0]);
     // Byte by byte, because what follows the first line of standard input is the command's.

@@ -1,6 +1,6 @@
 /*!
-How far a password goes. One of a variable or a config file is for the servers of the backend that is configured beside it. A flag
-names other servers for one run, and a handle names any, so neither takes it along.
+The servers that a password is for. A password in a config file is for those of the backend that is configured with it,
+and is not sent to others that a flag or a variable names. With a handle, that also holds for a variable's password.
 */
 
 use std::ffi::OsString;
@@ -15,23 +15,23 @@ use crate::settings::usage::{refused, usage};
 /// The backends that variables and config files name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Configured {
-    /// The one of the variable.
+    /// The backend of the variable.
     pub variable: Option<Given<OsString>>,
-    /// The one of the config files.
+    /// The backend of the config files.
     pub files: Option<Given<OsString>>,
-    /// Whether a handle says where the lock is.
+    /// `true` if a handle names the backend.
     pub by_handle: bool,
 }
 
 impl Configured {
-    /// What these layers say.
+    /// Returns the backends of these layers.
     pub(super) fn of<A>(layers: &Layers<A>) -> Self {
         let [variable, files] = layers.backends();
         Self { variable, files, by_handle: false }
     }
 
-    /// Decides whether the `secret` is sent to the `target`, which `backend` names: `None` if it is, else the report. It is an
-    /// error where a handle names other servers than those that it is for.
+    /// Decides if the `secret` is sent to the `target`, which `backend` names: `None` if it is, else the report. Fails
+    /// if a handle names servers that neither the secret nor, for a file's secret, the variable's backend is for.
     pub(super) fn withhold(
         &self,
         secret: &Given<Secret>,
@@ -45,18 +45,18 @@ impl Configured {
             Origin::Variable(_) => self.variable.as_ref().or(self.files.as_ref()),
             Origin::File { .. } => self.files.as_ref().or(self.variable.as_ref().filter(|_| self.by_handle)),
         };
-        // What the files say belongs together.
+        // Values in the files belong together.
         let is_of_files = backend.is_some_and(|given| !given.is_of_this_run()) && !self.by_handle;
         let Some(beside) = beside.filter(|_| target.has_servers() && !is_of_files) else { return Ok(None) };
         let mut owner = parsed(beside)?;
-        // What is beside lock files on this host cannot be for them.
+        // A password that is configured with lock files on this host cannot be for them.
         if !owner.has_servers() || owner.covers(target) {
             return Ok(None);
         }
         let (origin, belongs_to, place) = (secret.origin.to_string(), owner.to_string(), target.to_string());
         let is_withheld = match (&secret.origin, &self.variable) {
             _ if !self.by_handle => true,
-            // The lock was taken without the files' password, too.
+            // The lock was also taken without the files' password.
             (Origin::File { .. }, Some(variable)) => parsed(variable)?.covers(target),
             _ => false,
         };

@@ -1,5 +1,5 @@
 /*!
-How a command is run under a lock: how long to wait, what to run, and what happens to it.
+The settings of a run: the wait for the lock, the way it is held, the command, and what happens to the command.
 */
 
 use std::ffi::OsString;
@@ -20,54 +20,54 @@ use crate::settings::layers::{Given, Layers};
 use crate::settings::origin::Origin;
 use crate::settings::usage::{refused, usage};
 
-/// How long to wait for the lock.
+/// The limit of the wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
     /// Do not wait.
     None,
-    /// Wait for at most this long.
+    /// Wait for at most this time.
     For(Duration),
     /// Wait without a limit.
     Endless,
 }
 
-/// The command and its arguments, or what is wrong with them.
+/// The command and its arguments, or the mistake in them.
 type Words = Result<Vec<OsString>, &'static str>;
 
 /// The settings of a run, each with its origin; not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunValues {
-    /// How long to wait for the lock.
+    /// Limit of the wait for the lock.
     pub wait_limit: Given<WaitLimit>,
-    /// The exit code when it was not acquired.
+    /// The exit code if the lock is not acquired.
     pub conflict: Given<u8>,
-    /// The length of lease to ask for.
+    /// The length of the lease to ask for.
     pub ttl: Given<Duration>,
-    /// How long the lock stays taken at least.
+    /// Minimum time for which the lock stays taken.
     pub min_hold: Option<Given<Duration>>,
-    /// How much longer than its lease the lock stays taken when its holder is gone.
+    /// Time beyond its lease for which the lock stays taken when its holder is gone.
     pub lock_delay: Option<Given<Duration>>,
     /// The length of the periods in each of which the command is to succeed once.
     pub once_per: Option<Given<Duration>>,
     /// The time between SIGTERM and SIGKILL.
     pub kill_after: Option<Given<Duration>>,
-    /// What to do when the lock is lost.
+    /// Action on the command when the lock is lost.
     pub on_lost: Given<OnLost>,
-    /// How long the command may run.
+    /// Time limit for the command.
     pub max_run: Option<Given<Duration>>,
-    /// What to do with processes that it leaves running.
+    /// Action on processes that the command leaves running.
     pub leftovers: Given<Leftovers>,
-    /// What to run.
+    /// The command to run.
     pub command: Option<Given<Words>>,
-    /// Whether the command does not inherit the locked descriptor.
+    /// `true` if the command does not inherit the locked descriptor.
     pub close: Given<bool>,
     /// The text shown to waiters.
     pub reason: Option<Given<String>>,
-    /// Where the events go.
+    /// The destination of the events.
     pub events: Option<Given<PathBuf>>,
-    /// How much is reported.
+    /// The verbosity of reports.
     pub verbosity: Given<Verbosity>,
-    /// How the lock is to be held.
+    /// The mode in which to hold the lock.
     pub mode: Given<Mode>,
 }
 
@@ -76,16 +76,16 @@ pub(crate) struct RunValues {
 pub(crate) struct Checked {
     /// The time between SIGTERM and SIGKILL.
     pub grace: Grace,
-    /// How much longer the lock stays taken when its holder is gone.
+    /// Extra time for which the lock stays taken when its holder is gone.
     pub lock_delay: Delay,
     /// The length of the periods in each of which the command is to succeed once.
     pub once_per: Option<Duration>,
-    /// Where the events go.
+    /// The destination of the events.
     pub events: Option<Sink>,
 }
 
 impl RunValues {
-    /// The values of all `layers` together, with defaults for those that no layer has.
+    /// Returns the values of all `layers` together, with defaults for those that no layer has.
     #[must_use]
     pub(crate) fn settle(layers: &Layers) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl RunValues {
         }
     }
 
-    /// These values for a lock that is held already: what says how it is taken, as a variable may, means nothing.
+    /// Returns these values for a lock that is held already, without those for taking a lock, which variables may set.
     #[must_use]
     pub(crate) fn under(self, handle: &Handle) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl RunValues {
         }
     }
 
-    /// These values for a command line of flock, which has defaults of its own: 1 when the lock was not acquired, and no word.
+    /// Returns these values with the defaults of flock: exit code 1 if the lock is not acquired, and errors only.
     #[must_use]
     pub(crate) fn of_flock(mut self) -> Self {
         if self.conflict.origin == Origin::Default {
@@ -134,7 +134,7 @@ impl RunValues {
         self
     }
 
-    /// What depends on each other and on `target`, checked.
+    /// Checks the values that depend on each other and on `target`.
     pub(crate) fn check(&self, target: &Target) -> Result<Checked, Failure> {
         Ok(Checked {
             grace: grace(self.kill_after.as_ref(), self.ttl.value, target)?,
@@ -144,7 +144,7 @@ impl RunValues {
         })
     }
 
-    /// Fails if several `keys` do not go together with the mode, or with `target`.
+    /// Fails if the mode or `target` does not allow several `keys`.
     pub(crate) fn allow(&self, keys: &Keys, target: &Target) -> Result<(), Failure> {
         if keys.count() == 1 {
             return Ok(());
@@ -160,8 +160,8 @@ impl RunValues {
         Ok(())
     }
 
-    /// How much longer the lock stays taken when its holder is gone, checked against what the leases of `target` allow. Fails
-    /// where there are no leases, wherever the value comes from: the lock would not be kept as it says.
+    /// Returns the extra time for which the lock stays taken when its holder is gone, checked against the leases of
+    /// `target`. If there are no leases, any value but 0 fails, whatever its origin: the lock would not stay taken.
     pub(super) fn delay(&self, target: &Target) -> Result<Delay, Failure> {
         let Some(Given { value: length, origin }) = &self.lock_delay else { return Ok(Delay::default()) };
         let length = *length;
@@ -190,8 +190,8 @@ impl RunValues {
         Ok(delay)
     }
 
-    /// The length of the periods in each of which the command is to succeed once. Fails where runs may hold the lock together:
-    /// all of them could succeed.
+    /// Returns the length of the periods in each of which the command is to succeed once. Fails if runs may hold the
+    /// lock together, because all of them could succeed.
     pub(super) fn once_per(&self) -> Result<Option<Duration>, Failure> {
         match &self.once_per {
             Some(Given { origin, .. }) if self.mode.value != Mode::Exclusive => {
@@ -203,7 +203,7 @@ impl RunValues {
         }
     }
 
-    /// The program and its arguments; never empty.
+    /// Returns the program and its arguments; never empty. Fails if there is no command.
     pub(crate) fn argv(&self) -> Result<Vec<OsString>, Failure> {
         match self.command.as_ref().map(|command| &command.value) {
             None => Err(usage("there is no command to run: add -- COMMAND, or -c 'SHELL COMMAND'")),
@@ -213,7 +213,7 @@ impl RunValues {
     }
 }
 
-/// The time between SIGTERM and SIGKILL of which this is what was given, checked against a lease of `ttl` at `target`.
+/// Returns the time between SIGTERM and SIGKILL for this `--kill-after`, checked against a lease of `ttl` at `target`.
 pub(super) fn grace(kill_after: Option<&Given<Duration>>, ttl: Duration, target: &Target) -> Result<Grace, Failure> {
     let grace = Grace { asked: kill_after.map(|kill_after| kill_after.value), share: target.kill_after_share() };
     let most = ttl / grace.share;
@@ -228,21 +228,21 @@ pub(super) fn grace(kill_after: Option<&Given<Duration>>, ttl: Duration, target:
     Ok(grace)
 }
 
-/// Where the events go, read from what was given. A config file cannot know which descriptors are open.
+/// Parses the destination of events. A config file may name no descriptor: it cannot know which ones are open.
 pub(super) fn sink(given: Option<&Given<PathBuf>>) -> Result<Option<Sink>, Failure> {
     let Some(Given { value, origin }) = given else { return Ok(None) };
     match (Sink::read(value), origin) {
         (Ok(Sink::Descriptor(_)), Origin::File { .. }) => {
             Err(refused(origin, format!("{origin}: name a file: descriptors are only for the command line")))
         }
-        // The first user's file may be closed to the others.
+        // The file belongs to the user who creates it, and others may be unable to open it.
         (Ok(Sink::File(path)), Origin::File { place, .. }) if is_of_all(place) => Ok(Some(Sink::FileOfAll(path))),
         (Ok(sink), _) => Ok(Some(sink)),
         (Err(mistake), _) => Err(refused(origin, format!("{origin} {}: {mistake}", value.display()))),
     }
 }
 
-/// `-n` or `-w`.
+/// Returns the wait limit from `-n` or `-w`.
 pub(super) fn wait_limit<A: Connects>(layers: &Layers<A>) -> Given<WaitLimit> {
     let nonblock = layers.on("nonblock", |args| args.waiting()?.nonblock);
     match (nonblock, layers.find("wait", |args| args.waiting()?.wait)) {
@@ -253,7 +253,7 @@ pub(super) fn wait_limit<A: Connects>(layers: &Layers<A>) -> Given<WaitLimit> {
     }
 }
 
-/// `-x`, `-s` or `--slots`.
+/// Returns the mode from `-x`, `-s` or `--slots`.
 fn mode(layers: &Layers) -> Given<Mode> {
     let (exclusive, shared) =
         (layers.on("exclusive", |args| args.run.exclusive), layers.on("shared", |args| args.run.shared));
@@ -265,7 +265,7 @@ fn mode(layers: &Layers) -> Given<Mode> {
     }
 }
 
-/// `-q` or `-v`.
+/// Returns the verbosity from `-q` or `-v`.
 pub(super) fn verbosity<A>(layers: &Layers<A>, told: impl Fn(&A) -> (Option<bool>, Option<bool>)) -> Given<Verbosity> {
     match (layers.on("quiet", |args| told(args).0), layers.on("verbose", |args| told(args).1)) {
         (Some(quiet), _) => quiet.with(Verbosity::Quiet),
@@ -274,7 +274,7 @@ pub(super) fn verbosity<A>(layers: &Layers<A>, told: impl Fn(&A) -> (Option<bool
     }
 }
 
-/// `-c` or a command.
+/// Returns the command from `-c` or from the words of the command line.
 fn command(args: &RunArgs) -> Option<Words> {
     match (&args.run.shell, args.run.argv.as_slice()) {
         (None, []) => None,

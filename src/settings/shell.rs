@@ -1,5 +1,5 @@
 /*!
-Which shell has acquired the lock of a handle, so that its children, which inherit `DLOCK_HANDLE`, do not release it by mistake.
+The shell that acquired the lock of a handle. Its children inherit `DLOCK_HANDLE`, but must not release the lock.
 */
 
 use nix::unistd::getppid;
@@ -8,13 +8,13 @@ use crate::handle::Handle;
 use crate::here;
 use crate::variables::HANDLE_SHELL;
 
-/// How the shell that has called this process writes its own process id.
+/// Returns the calling shell's expression for its own process id.
 pub(super) fn own_id() -> &'static str {
     if here::program_of(getppid().as_raw()) == "fish" { "$fish_pid" } else { "$$" }
 }
 
-/// The shell that has acquired the lock of `handle`, if that is not the one that has called this process. A handle that no shell
-/// has got by `--shell` belongs to nobody.
+/// Returns the shell that acquired the lock of `handle`, unless that shell has called this process. `None` also for a
+/// handle that no shell got by `--shell`.
 pub(super) fn another(handle: &Handle) -> Option<i32> {
     let bound = std::env::var(HANDLE_SHELL).ok()?;
     let (owner, shell) = bound.split_once(':')?;
@@ -22,7 +22,7 @@ pub(super) fn another(handle: &Handle) -> Option<i32> {
     (!is_called_by(shell)).then_some(shell)
 }
 
-/// Whether `shell` has called this process: itself, in a subshell, or by a program such as timeout(1) that runs another one.
+/// Returns `true` if `shell` called this process: itself, in a subshell, or through a program such as timeout(1).
 fn is_called_by(shell: i32) -> bool {
     let this = nix::unistd::getpid().as_raw();
     let own = here::arguments_of(this);
@@ -31,7 +31,7 @@ fn is_called_by(shell: i32) -> bool {
         // Whole arguments, with those of the other program before them.
         arguments.strip_suffix(own.as_slice()).is_some_and(|before| before.ends_with(&[0]))
     };
-    // A shell may become its last command.
+    // A shell may exec its last command.
     if this == shell {
         return true;
     }

@@ -1,5 +1,5 @@
 /*!
-Files that settings name and that may be pipes, such as `<(command)` in a shell: none of them is waited for without end.
+Files that settings name and that may be pipes, such as `<(command)` in a shell. Waits for a named pipe are limited.
 */
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -18,7 +18,7 @@ use crate::clock::Instant;
 /// The longest file that is read as a whole, in bytes.
 const MOST: u64 = 1 << 20;
 
-/// How long a FIFO is waited for, from when it was opened here.
+/// Time limits for reading a FIFO, counted from its opening here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Until a program has it open for writing.
@@ -33,18 +33,18 @@ pub(super) struct Source {
     fifo: Option<Fifo>,
 }
 
-/// How far reading a FIFO has come.
+/// The state of reading a FIFO.
 struct Fifo {
     limits: Limits,
     opened: Instant,
-    /// Whether it is known that a program had it open for writing.
+    /// `true` if it is known that a program had it open for writing.
     had_writer: bool,
-    /// Whether the time for that is over.
+    /// `true` if the time for that is over.
     is_late: bool,
 }
 
 impl Source {
-    /// Opens the file; also returns what it is. Neither a FIFO without a writer nor a terminal holds this process up.
+    /// Opens the file; also returns its metadata. Neither a FIFO without a writer nor a terminal blocks this process.
     pub(super) fn open(path: &Path, limits: Limits) -> io::Result<(Self, Metadata)> {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -102,7 +102,7 @@ fn late(what: &str, limit: Duration) -> io::Error {
     io::Error::new(ErrorKind::TimedOut, format!("{what} within {}", format_duration(limit)))
 }
 
-/// Whether there is something to read from the file, or its end, before that time.
+/// Waits for data or for the end of the file, and returns `false` if `until` comes first.
 fn wait_readable(file: &File, until: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = until.map(|until| until.since(Instant::now()));
@@ -115,7 +115,7 @@ fn wait_readable(file: &File, until: Option<Instant>) -> io::Result<bool> {
     }
 }
 
-/// Everything in a regular file or a FIFO. The error says why it cannot be read.
+/// Reads a whole regular file or FIFO. The error says why it cannot be read.
 pub(super) fn read_whole(path: &Path, limits: Limits) -> Result<Vec<u8>, String> {
     let text = |error: io::Error| error.to_string();
     let (source, meta) = Source::open(path, limits).map_err(text)?;

@@ -1,5 +1,5 @@
 /*!
-Which layer a value comes from, what exclusive options mean together, and that the help shows the defaults that apply.
+Tests of the layer that a value comes from, of mutually exclusive options, and of the defaults that the help shows.
 */
 
 use std::cell::Cell;
@@ -34,7 +34,7 @@ fn of_run() -> Command {
     RunArgs::augment_args(Command::new("run").args_override_self(true))
 }
 
-/// What the parser finds in `words` for these `options`.
+/// Parses `words` with these `options`.
 fn found(options: &Command, words: &[&str]) -> ArgMatches {
     options.clone().get_matches_from(["run", "--key", "k"].iter().chain(words))
 }
@@ -128,7 +128,7 @@ fn value(layers: &Layers, option: &str) -> (String, String) {
 fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_default() {
     let cli = Cli::command();
     let run = cli.find_subcommand("run").expect("run");
-    // Those that name the lock have rules of their own.
+    // Options that name the lock have their own rules.
     let names = ["key", "handle", "help", "profile"];
     let options: Vec<_> = run.get_opts().filter(|option| !names.contains(&option.get_id().as_str())).collect();
     assert_eq!(options.len(), all(&layers(&[], &[])).len());
@@ -156,7 +156,7 @@ fn each_option_comes_from_its_flag_or_else_from_its_variable_or_else_is_the_defa
             // Exclusive is the default, and can be said all the same.
             assert_eq!(value == neither, long == "exclusive", "{long}");
         }
-        // And nothing else is said by it, but where several options have one meaning.
+        // It sets nothing else, unless several options have one meaning.
         let meanings = [&["wait", "nonblock"][..], &["quiet", "verbose"], &["exclusive", "shared", "slots"]];
         for (other, (_, from)) in all(&flags).into_iter().filter(|(name, _)| *name != long) {
             let is_shared = meanings.iter().any(|options| options.contains(&other) && options.contains(&long));
@@ -262,7 +262,7 @@ fn what_is_off_says_nothing_of_the_others() {
         (&[&[("nonblock", "false")], &[("nonblock", "true"), ("wait", "1")]], &[("nonblock", "false"), ("wait", "1")]),
         (&[&[("wait", "1")], &[("nonblock", "false")]], &[("wait", "1")]),
         (&[&[("exclusive", "true")], &[("slots", "3")], &[("shared", "true")]], &[("exclusive", "true")]),
-        // What is farther does not count, and cannot be wrong.
+        // Layers farther away do not count, and cannot be wrong.
         (&[&[("wait", "1")], &[("wait", "2"), ("nonblock", "true")]], &[("wait", "1")]),
     ] {
         let said = |said: &&[(&str, &str)]| {
@@ -345,7 +345,7 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
         assert!(said.contains(refused), "{words:?}: {said}");
         assert!(reached(&with_variables).is_ok(), "{words:?}");
     }
-    // What would be sent in plain text is refused whoever wanted TLS.
+    // Sending in plain text is refused, wherever the wish for TLS comes from.
     let way = ConnectionValues::settle(&layers(&["-b", "redis://h"], &["--tls-ca", "ca"]));
     assert!(way.reached().is_err());
 }
@@ -421,7 +421,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("strict-fencing", &["true", "false"]),
 ];
 
-/// What one place says: options with their values, each option once.
+/// A strategy for the settings of one place: options with their values, each option once.
 fn place() -> impl Strategy<Value = BTreeMap<String, String>> {
     let said = (select(VALUES), any::<Index>());
     let said = said.prop_map(|((option, values), at)| (option.to_owned(), (*at.get(values)).to_owned()));
@@ -489,7 +489,7 @@ fn config_shows_what_a_run_settles_and_refuses_what_it_refuses() {
     assert!(outcomes.iter().all(|outcome| outcome.get() > 20), "{outcomes:?}");
 }
 
-/// Fails unless a run whose flags are what `rows` show has settled the same as `run`, which has it from the same places.
+/// Fails unless a run with the flags that `rows` show settles the values of `run`, with the origins that they show.
 fn compared(run: &Layers, rows: &[Setting]) -> Holds {
     let given = rows.iter().filter(|row| row.origin != Origin::Default);
     let given: Vec<(String, String)> = given.map(|row| (row.option.clone(), row.value.clone().unwrap())).collect();

@@ -1,5 +1,5 @@
 /*!
-Which files are trusted: what other users can write could choose another backend, and what they can read must hold no secret.
+Trust in files: one that other users can write could choose another backend, and one they can read must hold no secret.
 */
 
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ const STICKY: u32 = 0o1000;
 /// The bits of a mode by which the group or others may write.
 const SHARED: u32 = 0o022;
 
-/// Whether users other than its owner may read or write a file; the group of one of root's files is meant to.
+/// Returns `true` if users other than its owner may read or write a file, not counting the group of a file of root.
 #[must_use]
 pub(super) fn is_for_others(meta: &Metadata) -> bool {
     let others = if meta.uid() == 0 { 0o006 } else { 0o066 };
@@ -37,11 +37,11 @@ pub(super) fn trusted(meta: &Metadata, path: &Path) -> Result<(), String> {
     }
 }
 
-/// What is wrong with the way to a file that is trusted itself: a directory in which other users could put another file or
-/// directory into the place of one on the way, or a symbolic link that they could have made. Each directory from `/` on counts,
-/// also those through which symbolic links lead. The path is absolute; `None` if nothing is wrong.
+/// Returns the objection to the path of a file that is trusted itself: a directory in which other users could replace a
+/// file or a directory of the path, or a symbolic link that they could have made. Each directory from `/` on counts,
+/// also those through which symbolic links lead. The path must be absolute. `None` if there is no objection.
 pub(super) fn objection_to_way(path: &Path) -> io::Result<Option<String>> {
-    // Whoever owns the root could replace everything. In a user namespace that may be a user without a number there.
+    // The owner of the root could replace everything. In a user namespace, that may be an unmapped user.
     let owners = [0, nix::unistd::geteuid().as_raw(), fs::metadata("/")?.uid()];
     let (mut at, mut rest, mut links) = (PathBuf::from("/"), Vec::new(), 0);
     let mut about = fs::metadata(&at)?;
@@ -85,7 +85,7 @@ fn push_names(rest: &mut Vec<OsString>, path: &Path) {
     rest.extend(names.map(|part| part.as_os_str().to_owned()));
 }
 
-/// What is wrong with a `directory` on the way to a file, which `is_last` where the file is in it.
+/// Returns the objection to a `directory` on the path of a file, which `is_last` if it holds the file itself.
 fn objection_to_directory(meta: &Metadata, directory: &Path, owners: &[u32], is_last: bool) -> Option<String> {
     let (is_in, directory) = (if is_last { "is in" } else { "is below" }, directory.display());
     match () {
@@ -101,7 +101,7 @@ fn objection_to_directory(meta: &Metadata, directory: &Path, owners: &[u32], is_
     }
 }
 
-/// Whether a file belongs to a user who is neither root nor this one.
+/// Returns `true` if a file belongs to a user who is neither root nor this one.
 #[must_use]
 pub(super) fn is_of_another(meta: &Metadata) -> bool {
     meta.is_file() && !is_owner_trusted(meta)

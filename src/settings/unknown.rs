@@ -8,9 +8,9 @@ use crate::printable::nearest;
 use crate::report::event::Event;
 use crate::variables::{OF_NO_OPTION, OF_OPTIONS};
 
-/// What all variables of dlock begin with.
+/// The prefix of all variables of dlock.
 const PREFIX: &str = "DLOCK_";
-/// What people call a variable who know other tools, or an option's other name.
+/// Names from other tools, or other names of options, each with the variable that is probably meant.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("CA", "TLS_CA"),
     ("CERT", "TLS_CERT"),
@@ -25,19 +25,19 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("USERNAME", "USER"),
 ];
 
-/// The warning about unknown variables in the environment; `None` if there are none.
+/// Returns the warning about unknown variables in the environment; `None` if there are none.
 pub(crate) fn variables() -> Option<Event> {
     unknown(std::env::vars_os().map(|(name, _)| name))
 }
 
-/// That a variable is set which was probably meant to be `wanted`, as the end of a message that says what is missing.
+/// Returns the end of a message that `wanted` is missing: a variable that is set and probably meant. It may be empty.
 pub(super) fn hint(wanted: &str) -> String {
     let Some(Event::UnknownVariables { names, .. }) = variables() else { return String::new() };
     let name = names.iter().find(|name| meant(name).is_some_and(|meant| meant == wanted));
     name.map(|name| format!("; {name} is set: did you mean {wanted}?")).unwrap_or_default()
 }
 
-/// All variables of dlock.
+/// Returns all variables of dlock.
 fn known() -> impl Iterator<Item = &'static str> {
     OF_OPTIONS.into_iter().chain(OF_NO_OPTION)
 }
@@ -58,7 +58,7 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Option<Event> {
     Some(Event::UnknownVariables { names, meant })
 }
 
-/// Whether Kubernetes sets a variable of this name for a service that is called `dlock`, or `dlock-` and something.
+/// Returns `true` if Kubernetes sets such a variable for a service whose name is `dlock` or begins with `dlock-`.
 fn is_of_a_service(name: &str) -> bool {
     let is_port = |port: &str| {
         let mut parts = port.split('_');
@@ -73,7 +73,7 @@ fn is_of_a_service(name: &str) -> bool {
         || name.match_indices("_PORT_").any(|(at, begins)| is_port(&name[at + begins.len()..]))
 }
 
-/// The variable that `name` was probably meant to be.
+/// Returns the variable that `name` was probably meant to be.
 fn meant(name: &str) -> Option<String> {
     let typed = name.strip_prefix(PREFIX)?;
     let known = known().filter_map(|known| known.strip_prefix(PREFIX));

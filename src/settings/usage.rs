@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 use crate::report::event::Event;
 use crate::settings::origin::Origin;
 
-/// The failure for a value that comes from `origin`; `message` says what is wrong and what to do.
+/// Returns the failure for a value that comes from `origin`; `message` says what is wrong and what to do.
 pub(super) fn refused(origin: &Origin, message: impl Display) -> Failure {
     let exit = match origin {
         Origin::File { .. } => Exit::Config,
@@ -17,7 +17,7 @@ pub(super) fn refused(origin: &Origin, message: impl Display) -> Failure {
     Failure::new(exit, Event::Settings(message.to_string()))
 }
 
-/// The failure for wrong settings; `message` says what is wrong and what to do.
+/// Returns the failure for wrong settings; `message` says what is wrong and what to do.
 pub(super) fn usage(message: impl Display) -> Failure {
     Failure::new(Exit::Usage, Event::Settings(message.to_string()))
 }

@@ -16,7 +16,9 @@ use crate::backend::etcd::names::{
     HOLD, broken, entries, is_entry, met, mode_of, prefix_of, recorded, records, stem, stop,
 };
 use crate::backend::etcd::steering::{self, Changed, Mark};
-use crate::backend::survey::{Kind, Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;

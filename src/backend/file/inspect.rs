@@ -304,8 +304,12 @@ impl Survey for FileSurvey {
         for entry in std::fs::read_dir(&place.path).map_err(refused)? {
             let entry = entry.map_err(refused)?;
             let file = entry.file_name();
-            let kind = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)].into_iter().find_map(|(kind, ending)| Some((kind, file.to_str()?.strip_suffix(ending)?)));
-            let Some((kind, stem)) = kind.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) else { continue };
+            let kind = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)]
+                .into_iter()
+                .find_map(|(kind, ending)| Some((kind, file.to_str()?.strip_suffix(ending)?)));
+            let Some((kind, stem)) = kind.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) else {
+                continue;
+            };
             let path = place.path.join(&file);
             let shown = path.display().to_string();
             let spot = match name {

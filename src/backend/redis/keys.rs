@@ -176,7 +176,12 @@ mod tests {
             let all =
                 |keys: &Keys| [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.ear("")]].concat();
             for ours in all(&one) {
-                prop_assert_eq!(Keys::lock_of(&ours, "done"), (ours == one.done()).then_some(one.lock.as_str()), "{:?}", ours);
+                prop_assert_eq!(
+                    Keys::lock_of(&ours, "done"),
+                    (ours == one.done()).then_some(one.lock.as_str()),
+                    "{:?}",
+                    ours
+                );
                 let shared = all(&other).contains(&ours);
                 prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);
             }

@@ -18,7 +18,9 @@ use crate::backend::redis::raw::Raw;
 use crate::backend::redis::rights::{LOOK, Rights};
 use crate::backend::redlock::errors::{Failures, failed, no_majority, unanswered};
 use crate::backend::redlock::quorum::majority;
-use crate::backend::survey::{Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT, Vote};
+use crate::backend::survey::{
+    Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT, Vote,
+};
 use crate::clock::within;
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;

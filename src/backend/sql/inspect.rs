@@ -13,7 +13,9 @@ use crate::backend::sql::seen::{Line, columns_of, other_name, seen};
 use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
-use crate::backend::survey::{Kind, Left, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, Left, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+};
 use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;

@@ -12,13 +12,15 @@ use futures_util::future::join_all;
 
 use crate::backend::Error;
 use crate::backend::net::location::nested_hint;
-use crate::backend::survey::{Kind, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::hold::Hold;
+use crate::backend::zookeeper::latch::counts_until;
 use crate::backend::zookeeper::line::contenders;
 use crate::backend::zookeeper::membership;
-use crate::backend::zookeeper::latch::counts_until;
 use crate::backend::zookeeper::names::{Directory, key_of, met, sequence};
 use crate::backend::zookeeper::nodes::absent;
 use crate::backend::zookeeper::opening::Opening;
@@ -180,7 +182,8 @@ impl ZookeeperSurvey {
         for nodes in nodes.chunks(TOGETHER) {
             let paths = nodes.iter().map(|node| format!("{latch}/{node}")).collect();
             let read = self.read(latch, paths).await?;
-            let counts = |(data, stat): &(Vec<u8>, Stat)| counts_until(data, stat).is_some_and(|end| end > wall_millis());
+            let counts =
+                |(data, stat): &(Vec<u8>, Stat)| counts_until(data, stat).is_some_and(|end| end > wall_millis());
             if read.iter().flatten().any(counts) {
                 return Ok(true);
             }
@@ -274,7 +277,8 @@ impl Survey for ZookeeperSurvey {
                 let path = self.directory(&key)?.meeting(what);
                 let nodes = self.list(std::slice::from_ref(&path)).await?.concat();
                 // The parties of a barrier are nodes of their sessions.
-                let is_in_use = if kind == Kind::Latch { self.is_in_use(&path, &nodes).await? } else { !nodes.is_empty() };
+                let is_in_use =
+                    if kind == Kind::Latch { self.is_in_use(&path, &nodes).await? } else { !nodes.is_empty() };
                 if is_in_use {
                     found.add(kind, Spot::of(&key, path));
                 }

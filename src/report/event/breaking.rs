@@ -1,5 +1,5 @@
 /*!
-What there is to report about breaking a lock.
+Events about breaking a lock.
 */
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::holder::Holder;
 use crate::key::Key;
 
-/// Why a holder cannot be asked to stop.
+/// The reason why a holder cannot be asked to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deaf {
     /// It is another program.
@@ -31,13 +31,13 @@ pub(crate) enum BreakEvent {
     Nothing(Key),
     /// Several holders' ids begin with what was given.
     Several(String),
-    /// Somebody else holds the lock, and nothing was done.
+    /// Another holder has the lock, and nothing was done.
     Another {
         /// The lock.
         key: Key,
-        /// Who holds it.
+        /// The holder.
         holder: Holder,
-        /// The id of that one.
+        /// The owner id of that holder.
         owner: String,
         /// "Now" in milliseconds since 1970 by the clock of the service.
         now: u64,
@@ -48,36 +48,36 @@ pub(crate) enum BreakEvent {
     Deaf {
         /// The lock.
         key: Key,
-        /// Why not.
+        /// The reason.
         why: Deaf,
-        /// Whether the lock can be taken away.
+        /// `true` if the lock can be taken away.
         can_be_taken: bool,
     },
-    /// The user has said no.
+    /// The user did not confirm the break.
     Declined {
         /// The lock.
         key: Key,
-        /// Whether its name was to be typed.
+        /// `true` if the user had to confirm by typing the lock's name.
         typed: bool,
     },
     /// The holder was asked to stop.
     Asked {
         /// The holder, as people call it.
         who: String,
-        /// How soon it notices, at most.
+        /// Longest time until it notices.
         notices: Option<Duration>,
-        /// How long it gives its command to end.
+        /// Time that it gives its command to end.
         stops: Option<Duration>,
     },
-    /// The holder, whom people call so, has ended without giving the lock back.
+    /// This holder, in words, has ended without giving the lock back.
     Dead(String),
-    /// That owner does not use the lock any more.
+    /// That owner no longer uses the lock.
     Gone {
         /// The lock.
         key: Key,
-        /// After how long, if it was asked.
+        /// Time that this took, if it was asked.
         after: Option<Duration>,
-        /// Who holds the lock now.
+        /// The present holder.
         next: Option<Holder>,
         /// "Now" in milliseconds since 1970 by the clock of the service.
         now: u64,
@@ -86,29 +86,29 @@ pub(crate) enum BreakEvent {
     StillHeld {
         /// The lock.
         key: Key,
-        /// How long the wait was.
+        /// Length of the wait.
         within: Duration,
-        /// Whether the lock can be taken away.
+        /// `true` if the lock can be taken away.
         can_be_taken: bool,
     },
     /// The lock was taken away.
     Taken {
         /// The lock.
         key: Key,
-        /// From whom.
+        /// The holder that lost it.
         holder: Holder,
         /// "Now" in milliseconds since 1970 by the clock of the service.
         now: u64,
-        /// How soon that one notices, at most; none where nobody knows.
+        /// Longest time until that holder notices; `None` if unknown.
         within: Option<Duration>,
-        /// How long that one can go on if it is frozen, if that is longer.
+        /// Longest time for which that holder can go on if it is frozen, if that is longer.
         frozen: Option<Duration>,
     },
-    /// The break could not be recorded for those who look at the lock later.
+    /// The break could not be recorded for later looks at the lock.
     Untraced {
         /// The lock.
         key: Key,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The service has failed.
@@ -121,7 +121,7 @@ pub(crate) enum BreakEvent {
 }
 
 impl BreakEvent {
-    /// Whether it is only told, and does not end dlock without success.
+    /// Returns `true` if it is only reported, and does not make dlock fail.
     #[must_use]
     pub(crate) fn is_note(&self) -> bool {
         matches!(

@@ -1,5 +1,5 @@
 /*!
-What there is to report about a lock that is held by its handle.
+Events about a lock that is held by its handle.
 */
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::lease::waiting::Trouble;
 /// Something about a lock that is held by its handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandleEvent {
-    /// It was extended by so much.
+    /// It was extended.
     Renewed {
         /// The lock's name.
         key: Key,
@@ -23,23 +23,23 @@ pub(crate) enum HandleEvent {
         key: Key,
         /// The URL of its backend, without a password.
         place: String,
-        /// Why not.
+        /// The reason.
         reason: Trouble,
-        /// How long it lasts at most; `None` where its keeper goes on renewing it.
+        /// Longest time for which it lasts; `None` if its keeper goes on renewing it.
         ttl: Option<Duration>,
     },
-    /// It is not held any more; what is known of the reason.
+    /// It is no longer held.
     Lost {
         /// The lock's name.
         key: Key,
-        /// What is known of the reason, or who holds it instead.
+        /// The known part of the reason, or the present holder.
         why: String,
     },
-    /// It is not held any more, and others have held it since.
+    /// It is no longer held, and others have held it since.
     PassedOn(Key),
-    /// It was to be released and was not held any more, and nobody is known to have held it since.
+    /// It was to be released but was no longer held, and nobody is known to have held it since.
     NotHeld(Key),
-    /// The handle is empty, so that there is nothing to release.
+    /// The handle is empty: there is nothing to release.
     Empty,
     /// The lock was to be released, but the handle is inherited from another shell, which goes on with the lock.
     OfAnotherShell {
@@ -52,14 +52,14 @@ pub(crate) enum HandleEvent {
     StaysHeld {
         /// The lock's name.
         key: Key,
-        /// How long, unless it is renewed.
+        /// Time until it expires, unless it is renewed.
         ttl: Duration,
     },
-    /// The lock is wanted that the handle in the environment holds.
+    /// The wanted lock is held by the handle in the environment.
     OwnHandle {
         /// The lock's name.
         key: Keys,
-        /// Whether commands can be run under the handle.
+        /// `true` if commands can be run under the handle.
         runs: bool,
     },
     /// A process on another host, or in another container, keeps it.
@@ -76,7 +76,7 @@ pub(crate) enum HandleEvent {
         /// The process that keeps it.
         pid: i32,
     },
-    /// The process that keeps it cannot be watched, so that it is not asked to release it.
+    /// The process that keeps it cannot be watched, and is not asked to release it.
     KeeperUnseen {
         /// The lock's name.
         key: Key,
@@ -85,7 +85,7 @@ pub(crate) enum HandleEvent {
         /// The system's reason; `None` where /proc does not show the process.
         errno: Option<i32>,
     },
-    /// The process that is to keep it does not answer as a keeper does: it is none, or cannot be reached.
+    /// The process that is to keep it does not answer as a keeper does: it is no keeper, or cannot be reached.
     KeeperDeaf {
         /// The lock's name.
         key: Key,
@@ -106,7 +106,7 @@ pub(crate) enum HandleEvent {
         /// The process that keeps it.
         pid: i32,
     },
-    /// It was to be released, and a run under its handle goes on.
+    /// It was to be released, but a run under its handle goes on.
     RunGoesOn {
         /// The lock's name.
         key: Key,
@@ -126,14 +126,14 @@ pub(crate) enum HandleEvent {
         key: Key,
         /// The process that keeps it.
         pid: i32,
-        /// How long it was waited for.
+        /// Length of the wait.
         limit: Duration,
     },
     /// The process that kept it is gone, and has left it held.
     KeeperGone {
         /// The lock's name.
         key: Key,
-        /// How long it lasts at most.
+        /// Longest time for which it lasts.
         ttl: Duration,
     },
     /// The process that was to keep it has ended before the handle was handed over, or while it was.

@@ -1,5 +1,5 @@
 /*!
-What a supervised command needs, and what of that can be missing.
+The steps towards a supervised command, and the reasons why they fail.
 */
 
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) enum Step {
     WatchGuard,
 }
 
-/// What is missing, and why.
+/// The reason why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     /// The reason that the system gives.

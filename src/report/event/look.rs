@@ -1,5 +1,5 @@
 /*!
-What there is to report about a look at locks, by `dlock status` and `dlock list`.
+Events about a look at locks, by `dlock status` and `dlock list`, and about `dlock check`.
 */
 
 /// Something about a look at locks.
@@ -7,9 +7,9 @@ What there is to report about a look at locks, by `dlock status` and `dlock list
 pub(crate) enum Look {
     /// Locks could not be looked at.
     Failed {
-        /// Which ones.
+        /// The locks, in words.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// No backend was chosen.
@@ -27,12 +27,12 @@ pub(crate) enum Look {
     },
     /// Not all locks are shown.
     MoreLocks {
-        /// How many are shown.
+        /// Number of locks shown.
         shown: u64,
-        /// How many there are, if that is known.
+        /// Number of all locks, if known.
         total: Option<u64>,
     },
-    /// Only locks of dlock are shown at this backend, because without a namespace nothing tells those of other programs from
+    /// Only locks of dlock are shown at this backend: without a namespace, those of other programs cannot be told from
     /// other data.
     OnlyOwnLocks(String),
     /// The service may hide locks from this user.
@@ -41,15 +41,15 @@ pub(crate) enum Look {
     NoBackendToCheck,
     /// A check has found something.
     Checked {
-        /// How many probes failed.
+        /// Number of failed probes.
         failures: usize,
-        /// How many warned.
+        /// Number of probes that warned.
         warnings: usize,
     },
 }
 
 impl Look {
-    /// Whether nothing could be seen.
+    /// Returns `true` if nothing could be seen.
     #[must_use]
     pub(crate) fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. })

@@ -1,5 +1,5 @@
 /*!
-What dlock reports of latches and barriers, as data.
+Events about latches and barriers, as data.
 */
 
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub(crate) enum Kind {
 /// A latch or a barrier, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
-    /// Which of the two it is.
+    /// Latch or barrier.
     pub kind: Kind,
     /// Its name.
     pub key: Key,
     /// The URL of its backend, without a password.
     pub place: String,
-    /// The options that lead another command there, for a line to type.
+    /// The connection options for a suggested command line.
     pub flags: String,
 }
 
@@ -35,51 +35,51 @@ pub(crate) struct Point {
 pub(crate) enum MeetingEvent {
     /// No backend was chosen, so it is on this host and for this user only.
     NoBackendChosen(Kind),
-    /// dlock waits until enough are there.
+    /// dlock waits until enough names or parties are there.
     Waiting {
         /// The latch or barrier.
         point: Point,
-        /// For how many it waits.
+        /// The number that it waits for.
         wanted: u64,
         /// The latest news.
         news: News,
-        /// How long it has waited.
+        /// Time waited so far.
         waited: Duration,
     },
-    /// Enough are there.
+    /// Enough names or parties are there.
     Open {
         /// The latch or barrier.
         point: Point,
-        /// How long it has waited.
+        /// Time waited in total.
         waited: Duration,
     },
     /// The wait ran out.
     RanOut {
         /// The latch or barrier.
         point: Point,
-        /// How long dlock waited; `None` if it only looked.
+        /// Time waited; `None` if dlock only looked.
         within: Option<Duration>,
-        /// For how many it waited.
+        /// The number that it waited for.
         wanted: u64,
-        /// Who is there.
+        /// Those that are there.
         turnout: Turnout,
     },
     /// The backend fails.
     Unusable {
         /// The latch or barrier.
         point: Point,
-        /// How long dlock waited, if the wait ran out.
+        /// Time waited, if the wait ran out.
         within: Option<Duration>,
-        /// What is wrong.
+        /// The problem.
         trouble: Trouble,
     },
     /// The latch has failed.
     Failed {
         /// The latch.
         point: Point,
-        /// The name of who said so; may be empty.
+        /// The name of the reporter; may be empty.
         by: String,
-        /// Why; may be empty.
+        /// The reason; may be empty.
         reason: String,
     },
     /// Parties that waited at the barrier with this one have gone; their names.
@@ -100,25 +100,25 @@ pub(crate) enum MeetingEvent {
     CountedDead {
         /// The barrier.
         point: Point,
-        /// How long it may be silent; `None` where there are no leases.
+        /// The longest silence allowed; `None` where there are no leases.
         lease: Option<Duration>,
     },
     /// Others wait at the barrier for another number of parties.
     OtherParties {
         /// The barrier.
         point: Point,
-        /// For how many we would wait.
+        /// The number of parties that this process wants.
         wanted: u64,
-        /// For how many they wait.
+        /// The number of parties that they wait for.
         parties: u32,
         /// Their names.
         names: Vec<String>,
     },
-    /// There is no such thing at this backend; the reason.
+    /// The backend does not support this kind.
     NotHere {
         /// The latch or barrier.
         point: Point,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// The name was reported as done at the latch.
@@ -127,14 +127,14 @@ pub(crate) enum MeetingEvent {
         point: Point,
         /// The name.
         name: String,
-        /// For how long that is kept.
+        /// Time for which this is remembered.
         keep: Duration,
     },
-    /// The latch was let fail.
+    /// The latch was marked as failed.
     Failing {
         /// The latch.
         point: Point,
-        /// For how long that is kept.
+        /// Time for which this is remembered.
         keep: Duration,
     },
     /// The latch was forgotten.

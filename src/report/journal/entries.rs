@@ -1,5 +1,5 @@
 /*!
-The line of `--events` for what dlock reports. What it does not report, such as each renewal, is added where it happens.
+The `--events` line for each event that dlock reports. Other lines, such as renewals, are added where they happen.
 */
 
 use crate::holder::Holder;
@@ -8,7 +8,7 @@ use crate::report::event::{Event, Hindrance, Lock, Loss};
 use crate::report::line::{line, loss, trouble, unconfirmed};
 use crate::schema::events::{BreakOf, Cause, Entry, HolderOf, Why, millis};
 
-/// The entry for `event`; none for one that only people are told.
+/// Returns the entry for `event`; `None` for an event that is for people only.
 #[must_use]
 pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
     Some(match event {

@@ -1,8 +1,8 @@
 /*!
-What `--events` writes: a line for each thing that happens to a run.
+The journal that `--events` writes: a line for each thing that happens to a run.
 
-A thread of its own writes them, so that a reader that has stopped reading, a full pipe or a slow disk delays no renewal and no
-stop. It waits for a reader for a bounded time, and then counts the lines that are lost.
+Its own thread writes the lines, so that a stopped reader, a full pipe or a slow disk delays no renewal and no stop. It
+waits for a reader for a bounded time, and then counts the lines that are lost.
 */
 
 mod entries;
@@ -23,15 +23,15 @@ use crate::clock::{Instant, since_boot, wall_millis};
 pub(crate) use crate::report::journal::opening::Sink;
 use crate::schema::events::{Course, Entry, Moment, Run, millis};
 
-/// How many lines can wait to be written.
+/// Highest number of lines that can wait to be written.
 const MOST: usize = 256;
-/// How long dlock waits for the last line when it ends: longer than the writer waits for a reader.
+/// Longest wait for the last line when dlock ends: longer than the writer waits for a reader.
 const LAST: Duration = Duration::from_secs(1);
 
 /// A line that waits to be written.
 struct Stamped {
     at: Moment,
-    /// How many were lost before it, because too many waited.
+    /// Number of lines lost before it, because too many were waiting.
     lost: u64,
     entry: Entry,
 }
@@ -40,23 +40,23 @@ struct Stamped {
 struct Queue {
     lines: VecDeque<Stamped>,
     lost: u64,
-    /// What happened so far, for the last line.
+    /// The course of the run so far, for the last line.
     course: Course,
-    /// Whether the last line has been queued.
+    /// `true` once the last line has been queued.
     over: bool,
-    /// Whether the last line has been written, or was lost.
+    /// `true` once the last line has been written or lost.
     done: bool,
-    /// Why the first line was lost that could not be written.
+    /// The error of the first line that could not be written.
     failure: Option<Errno>,
-    /// Whether that was told.
+    /// `true` once `failure` has been reported.
     is_told: bool,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Desk {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Until a thread takes it.
+    /// `None` once a thread has taken it.
     writer: Mutex<Option<Writer>>,
 }
 
@@ -69,14 +69,14 @@ pub(crate) struct Journal {
     descriptor: RawFd,
 }
 
-/// A panic elsewhere leaves the data as it is: one line more or less.
+/// Locks `mutex`, even after a panic elsewhere: at worst there is one line more or less.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Journal {
-    /// The journal of this run, which goes to `sink`. Nothing is written before [`Journal::start`]. The error is the reason why it
-    /// cannot be opened.
+    /// The journal of this run, which goes to `sink`. Nothing is written before [`Journal::start`]. The error is the
+    /// reason why it cannot be opened.
     pub(super) fn open(sink: &Sink, run: Run) -> Result<Self, String> {
         let file = sink.open()?;
         let torn = !matches!(sink, Sink::Descriptor(_)) && opening::is_torn(&file);
@@ -97,7 +97,7 @@ impl Journal {
         self.descriptor
     }
 
-    /// Begins to write. No process may be forked from now on that goes on without executing another program.
+    /// Begins to write. From now on, no process may be forked that goes on without executing another program.
     pub(super) fn start(&self) -> std::io::Result<()> {
         let desk = Arc::clone(&self.desk);
         let work = move || {
@@ -120,7 +120,7 @@ impl Journal {
         }
     }
 
-    /// Why a line could not be written, if one could not; the first time that this is asked once it is known.
+    /// Returns the error of a line that could not be written, at most once: on the first call after the error is known.
     pub(super) fn failure(&self) -> Option<Errno> {
         let mut queue = lock(&self.desk.queue);
         let failure = queue.failure.filter(|_| !queue.is_told);

@@ -1,5 +1,5 @@
 /*!
-Where the events go, and opening it.
+The destination of the events, and opening it.
 */
 
 use std::fmt;
@@ -12,12 +12,12 @@ use nix::sys::stat::{SFlag, fstat};
 
 use crate::report::journal::reaching;
 
-/// Where the events go.
+/// The destination of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sink {
-    /// A file, to whose end they are added.
+    /// A file, to which they are appended.
     File(PathBuf),
-    /// A file that the config file for all users names: whoever cannot open it goes on without it.
+    /// A file that the config file for all users names: if it cannot be opened, dlock goes on without it.
     FileOfAll(PathBuf),
     /// A descriptor that dlock inherited.
     Descriptor(RawFd),
@@ -41,8 +41,8 @@ impl Sink {
         }
     }
 
-    /// Opens it for writing; the command will not inherit it. Must be called before anything else of dlock's is opened. The error
-    /// is the reason why it cannot be opened.
+    /// Opens it for writing; the command will not inherit it. Must be called before anything else of dlock's is opened.
+    /// The error is the reason why it cannot be opened.
     pub(in crate::report) fn open(&self) -> Result<OwnedFd, String> {
         match self {
             Self::File(path) | Self::FileOfAll(path) => reaching::open(path),
@@ -60,7 +60,7 @@ impl fmt::Display for Sink {
     }
 }
 
-/// Whether the last line of the file is not whole, as on a disk that was full.
+/// Returns `true` if the last line of the file is incomplete, as after a full disk.
 pub(super) fn is_torn(file: &OwnedFd) -> bool {
     // The descriptor itself is for writing.
     let Ok(meta) = fstat(file) else { return false };

@@ -1,9 +1,9 @@
 /*!
-Opening the file that the events go to, without being led elsewhere by other users.
+Opens the file for the events, without being led elsewhere by other users.
 
-The path is walked one name after the other, each below an open directory, so that nothing can be exchanged between a check
-and its use. A symbolic link that another user could have put there is not followed, and nothing is made where it leads.
-In procfs the kernel follows the links, as in `/dev/stdout`, `/dev/fd/63` and `/proc/self/fd/3`: they lead to what is open.
+The path is walked name by name, each below an open directory, so that nothing can be exchanged between a check and its
+use. A symbolic link that another user could have put there is not followed, and nothing is made where it leads. In
+procfs the kernel follows the links, as in `/dev/stdout`, `/dev/fd/63` and `/proc/self/fd/3`: they lead to open files.
 
 root also writes to no file of another user, and to none with a second name that others could have given to it.
 */
@@ -23,16 +23,16 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 /// The most symbolic links of one path, as in the kernel.
 const MOST_LINKS: u32 = 40;
-/// The bits of a mode by which the group or others may write.
+/// The mode bits for writing by the group or others.
 const SHARED: u32 = 0o022;
-/// The bit by which everybody may.
+/// The mode bit for writing by others.
 const OPEN: u32 = 0o002;
-/// How every file is opened: at its end, without waiting for the reader of a FIFO.
+/// The flags for every file: append, and do not wait for the reader of a FIFO.
 const FLAGS: OFlag = OFlag::O_APPEND.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
 /// A path that is being walked.
 struct Walk {
-    /// The directory that was reached.
+    /// The directory that has been reached.
     at: File,
     /// The names that are still to be walked.
     names: VecDeque<OsString>,
@@ -40,8 +40,8 @@ struct Walk {
     is_root: bool,
 }
 
-/// Opens the file at `path` at its end, and makes it if it is not there, for its owner alone. A FIFO without a reader is opened
-/// too: lines wait in it for one. The error is the reason why it cannot be opened.
+/// Opens the file at `path` for appending, and makes it if it is missing, for its owner alone. A FIFO without a reader
+/// is opened too: lines wait in it for one. The error is the reason why the file cannot be opened.
 pub(super) fn open(path: &Path) -> Result<OwnedFd, String> {
     let is_root = nix::unistd::geteuid().is_root();
     let mut walk = Walk { at: start(path, None)?, names: names(path), links: 0, is_root };
@@ -60,7 +60,7 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, String> {
     Err(reason(&Errno::EISDIR.into()))
 }
 
-/// Where `path` begins: at the root directory, else in `directory` or the working directory.
+/// Opens the directory where `path` begins: the root directory, else `directory` or the working directory.
 fn start(path: &Path, directory: Option<File>) -> Result<File, String> {
     match directory {
         Some(directory) if !path.is_absolute() => Ok(directory),
@@ -73,7 +73,7 @@ fn start(path: &Path, directory: Option<File>) -> Result<File, String> {
     }
 }
 
-/// The names in `path`; with a slash at its end the last one is a directory.
+/// Returns the names in `path`; with a slash at its end the last one is a directory.
 fn names(path: &Path) -> VecDeque<OsString> {
     let bytes = path.as_os_str().as_bytes();
     let names = bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
@@ -82,7 +82,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
 }
 
 impl Walk {
-    /// The directory of this name; none where there is a link.
+    /// Opens the directory of this name; `None` if it is a link.
     fn directory(&self, name: &OsStr) -> Result<Option<OwnedFd>, String> {
         let mut flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if !self.is_procfs() {
@@ -96,7 +96,7 @@ impl Walk {
         }
     }
 
-    /// The file of this name, opened for writing; none where there is a link.
+    /// Opens the file of this name for writing; `None` if it is a link.
     fn file(&self, name: &OsStr) -> Result<Option<OwnedFd>, String> {
         let open = |flags: OFlag| openat(&self.at, name, FLAGS | flags, Mode::S_IRUSR | Mode::S_IWUSR);
         // What procfs has was opened by this process, or for it.
@@ -133,7 +133,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Walks on where the link of this name leads, if nobody else could have put it there.
+    /// Continues at the target of the link of this name, if no other user could have put the link there.
     fn follow(&mut self, name: &OsStr) -> Result<(), String> {
         self.links += 1;
         let Some(link) = self.link(name).filter(|_| self.links <= MOST_LINKS) else {
@@ -155,15 +155,15 @@ impl Walk {
         Ok(())
     }
 
-    /// The link of this name itself, if there is one.
+    /// Opens the link of this name itself, if there is one.
     fn link(&self, name: &OsStr) -> Option<File> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let link = File::from(openat(&self.at, name, flags, Mode::empty()).ok()?);
         link.metadata().is_ok_and(|meta| meta.is_symlink()).then_some(link)
     }
 
-    /// Whether no other user can put links and files into the directory: for root none at all, otherwise none but those with
-    /// whom its owner shares it.
+    /// Returns `true` if no other user can put links and files into the directory: for root no user at all, otherwise
+    /// none but the directory's owner and its group.
     fn is_ours_alone(&self) -> bool {
         let shared = if self.is_root { SHARED } else { OPEN };
         self.at.metadata().is_ok_and(|meta| meta.mode() & shared == 0 && (!self.is_root || meta.uid() == 0))
@@ -174,7 +174,7 @@ impl Walk {
     }
 }
 
-/// The system's reason in words.
+/// Returns the system's reason in words.
 fn reason(error: &std::io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), |errno| Errno::from_raw(errno).desc().to_owned())
 }

@@ -1,5 +1,5 @@
 /*!
-Writing lines to whoever reads them, or does not.
+Writes the lines, and counts those that their reader does not take.
 */
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use nix::unistd::write;
 use crate::clock::Instant;
 use crate::schema::events::{Entry, Moment, Run, line};
 
-/// How long a line waits for its reader.
+/// Longest time that a line waits for its reader.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Writes the lines of one run.
@@ -20,13 +20,13 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct Writer {
     file: OwnedFd,
     run: Run,
-    /// How many lines were lost since the last one that was written.
+    /// Number of lines lost since the last one that was written.
     lost: u64,
-    /// Whether the reader was waited for without success: it is not waited for again before it reads.
+    /// `true` after a wait for the reader has timed out: only the last line waits again before the reader reads.
     stalled: bool,
-    /// Whether a line was written in part: the next one begins on a line of its own.
+    /// `true` if a line was written in part: the next one then begins on a new line.
     torn: bool,
-    /// Why a line could not be written, where it is not the reader who lets it wait.
+    /// The last error of a write, other than a reader that lets it wait.
     failure: Option<Errno>,
 }
 
@@ -36,17 +36,17 @@ impl Writer {
         Self { file, run, lost: 0, stalled: false, torn: false, failure: None }
     }
 
-    /// Begins on a line of its own if the last one in the file is `torn`.
+    /// Begins on a new line if the last one in the file is `torn`.
     pub(super) fn after(self, torn: bool) -> Self {
         Self { torn, ..self }
     }
 
-    /// Why a line could not be written, if the reader or the disk has refused one.
+    /// Returns the last error of a write, if the reader or the disk has refused a line.
     pub(super) fn failure(&self) -> Option<Errno> {
         self.failure
     }
 
-    /// Writes a line, before which so many were `lost` elsewhere; or counts it as lost. The last line is waited for in any case.
+    /// Writes a line with the number `lost` before it, or counts it as lost. The last line always waits for room.
     pub(super) fn put(&mut self, at: Moment, lost: u64, entry: Entry, is_last: bool) {
         self.lost = self.lost.saturating_add(lost);
         let line = line(&self.run, at, self.lost, entry);
@@ -59,7 +59,7 @@ impl Writer {
         }
     }
 
-    /// Whether all of `text` was written in this time: at once where it is a file or a pipe with room for it.
+    /// Returns `true` if all of `text` was written within `timeout`: at once to a file or to a pipe with room for it.
     fn write(&mut self, mut text: &[u8], timeout: Duration) -> bool {
         let limit = Instant::now() + timeout;
         let whole = text.len();

@@ -8,7 +8,7 @@ use humantime::format_duration;
 use crate::holder::Holder;
 use crate::report::event::{BreakEvent, Deaf};
 
-/// What can still be done where the lock can be taken away.
+/// The hint for a lock that can be taken away.
 const NOW: &str = "; --now takes the lock away at once";
 
 /// The sentence for what `dlock break` has to say.
@@ -70,7 +70,7 @@ pub(super) fn broken(event: &BreakEvent) -> String {
     }
 }
 
-/// That a holder cannot be asked to stop; `taking` says whether its lock can be taken away.
+/// The sentence for a holder that cannot be asked to stop; `taking` is the hint on taking the lock, or empty.
 fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
     let who = match why {
         Deaf::Process(pid, name) => {
@@ -94,7 +94,7 @@ fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
     format!("the holder of {key} cannot be asked, it is {who}: nothing was done{taking}")
 }
 
-/// A length of time for people: in seconds, or in milliseconds below ten of them.
+/// A length of time for people: in seconds, or in steps of 100 ms below ten seconds.
 fn roughly(time: Duration) -> impl std::fmt::Display {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let step = if millis < 10_000 { 100 } else { 1000 };

@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::lease::waiting::Trouble;
 use crate::report::event::handle::HandleEvent;
 
-/// The sentence for `event`; `trouble` has the words for what is wrong with the backend at a place.
+/// The sentence for `event`; `trouble` words a problem with the backend at a place.
 pub(super) fn line(event: &HandleEvent, trouble: fn(&str, &Trouble) -> String) -> String {
     match event {
         HandleEvent::Renewed { key, ttl } => format!("renewed {key}, ttl {}", format_duration(*ttl)),

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use crate::report::event::{Lack, Step};
 use crate::supervise::protocol::Unfit;
 
-/// What dlock could not do, after "could not".
+/// The task that failed, to follow "could not".
 pub(super) fn task(step: Step) -> &'static str {
     match step {
         Step::OwnerId => "get random numbers for an owner id",
@@ -24,7 +24,7 @@ pub(super) fn task(step: Step) -> &'static str {
     }
 }
 
-/// Why not.
+/// The reason, to follow the task.
 pub(in crate::report) fn lack(reason: &Lack) -> String {
     match reason {
         Lack::System(reason) => reason.clone(),
@@ -45,7 +45,7 @@ fn unfit(reason: Unfit) -> &'static str {
     }
 }
 
-/// Why no process could be made, with the limit to raise.
+/// The reason why no process could be made, with the limit to raise.
 pub(super) fn no_process(errno: i32) -> String {
     match Errno::from_raw(errno) {
         Errno::EAGAIN => "no more processes are allowed here (ulimit -u, or the limit of the control group)".to_owned(),

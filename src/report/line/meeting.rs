@@ -1,5 +1,5 @@
 /*!
-The sentence for every event of latches and barriers. Does not know where it is written.
+The sentence for every event of latches and barriers. It does not know where they are written.
 */
 
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::meeting::news::{News, Turnout};
 use crate::printable::flag;
 use crate::report::event::meeting::{Kind, MeetingEvent, Point};
 
-/// How many names a sentence has at most.
+/// Highest number of names in a sentence.
 const NAMED: usize = 8;
 
-/// How soon the first line of a wait comes, also on a busy machine.
+/// Upper bound for the age of a wait at its first line, even on a busy machine.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// Puts into words what is wrong with the backend at a place.
+/// Words a problem with the backend at a place.
 type InWords = fn(&str, &Trouble) -> String;
 
-/// The sentence for `event`; `trouble` puts into words what is wrong with a backend.
+/// The sentence for `event`; `trouble` words a problem with a backend.
 #[must_use]
 pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
     match event {
@@ -84,14 +84,14 @@ pub(super) fn line(event: &MeetingEvent, trouble: InWords) -> String {
     }
 }
 
-/// How long a wait has lasted, at the beginning of the words about it; nothing in the first line, which comes at its beginning.
+/// The length of a wait, to begin its sentence; empty for the first line, which is written when the wait begins.
 pub(super) fn so_far(waited: Duration) -> String {
     let seconds = Duration::from_secs(waited.as_secs());
     if seconds < FIRST { String::new() } else { format!("{} so far; ", format_duration(seconds)) }
 }
 
-/// The state of a wait on a line of a terminal, as the name of what is waited for and the rest, which may be cut at its end:
-/// what changes comes first. Other events have no state.
+/// The state of a wait, for one line on a terminal: the name of what is waited for, and the rest, which may be cut at
+/// its end and therefore begins with what changes. Other events have no state.
 #[must_use]
 pub(super) fn state(event: &MeetingEvent, trouble: InWords) -> Option<(String, String)> {
     let MeetingEvent::Waiting { point, wanted, news, waited } = event else { return None };
@@ -128,7 +128,7 @@ fn placed(point: &Point) -> String {
     format!("{} at {}", named(point), point.place)
 }
 
-/// How many of how many are there, and their names.
+/// The number of those that are there, out of `wanted`, with their names.
 fn there(kind: Kind, wanted: u64, turnout: &Turnout) -> String {
     let state = match kind {
         Kind::Latch => "done",
@@ -142,7 +142,7 @@ fn there(kind: Kind, wanted: u64, turnout: &Turnout) -> String {
     format!("{} of {wanted} {verb} {state} ({names})", turnout.count)
 }
 
-/// These names, which are some of `count`, as a list in words.
+/// A list in words of these names, which are some of `count`.
 fn listed(names: &[String], count: u64) -> String {
     let told = names.len().min(NAMED);
     let more = count.saturating_sub(told as u64);

@@ -1,5 +1,5 @@
 /*!
-What `dlock check` prints: a line for each probe.
+The output of `dlock check`: a line for each probe.
 */
 
 use std::fmt::Write;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use crate::backend::probing::{Finding, counted, length};
 use crate::report::picture::safe;
 
-/// How wide the columns of results and of names are.
+/// Widths of the columns of results and of names.
 const RESULTS: usize = 6;
 const NAMES: usize = 13;
 /// The bars of a picture of lengths, the shortest one first.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The first line: what is checked, and where that was chosen.
+/// The first line: the backend that is checked, and the origin of its URL.
 #[must_use]
 pub(crate) fn checking(place: &str, origin: &str) -> String {
     format!("{} (from {})\n", safe(place), safe(origin))
 }
 
-/// The line of one finding. Its server is named where there are `several`.
+/// The line of one finding. It names the server if there are `several`.
 #[must_use]
 pub(crate) fn finding(finding: &Finding, several: bool) -> String {
     let Finding { probe, verdict, server, text, remedy } = finding;
@@ -36,14 +36,14 @@ pub(crate) fn finding(finding: &Finding, several: bool) -> String {
     line + "\n"
 }
 
-/// How long so many renewals took, whose median and longest these are, in microseconds.
+/// The times of the renewals in `samples`, by their median and their longest, in microseconds.
 #[must_use]
 pub(crate) fn latency(samples: &[u64], median: u64, worst: u64) -> String {
     let micros = |micros| length(Duration::from_micros(micros));
     format!("{} median, {} worst of {}", micros(median), micros(worst), counted(samples.len(), "renewal"))
 }
 
-/// These lengths as bars, the longest one of which is full.
+/// The samples as bars; the longest one is full.
 #[must_use]
 pub(crate) fn bars(samples: &[u64]) -> String {
     let most = samples.iter().copied().max().unwrap_or_default().max(1);

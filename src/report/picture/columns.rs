@@ -14,9 +14,9 @@ use crate::report::picture::{safe, seconds};
 
 /// The columns of a table of locks.
 const COLUMNS: [&str; 7] = ["KEY", "HELD BY", "PROGRAM", "FOR", "LEASE", "WAITING", "REASON"];
-/// The columns with long names, which are cut first where the terminal is narrow, in this order, and what is left of each.
+/// The columns of long names, in the order in which they are cut for a narrow terminal, with the least width of each.
 const NAMES: [(usize, usize); 3] = [(0, 6), (1, 6), (2, 2)];
-/// How many locks a part of a table has.
+/// Number of locks in a part of a table.
 pub(super) const PART: usize = 1000;
 
 /// The settings of `dlock config`, in columns: option, value, origin. Nothing is cut.
@@ -37,7 +37,7 @@ fn table() -> comfy_table::Table {
     table
 }
 
-/// The lines of a table, cut to so many columns of a terminal.
+/// The lines of a table, cut to `width` columns of a terminal.
 fn drawn(table: &comfy_table::Table, width: Option<usize>) -> String {
     let mut text = String::new();
     for line in table.lines() {
@@ -48,21 +48,21 @@ fn drawn(table: &comfy_table::Table, width: Option<usize>) -> String {
     text
 }
 
-/// A table of locks, a line each, which is drawn in parts as they are read; where there is a width, names are cut, and what follows the last one
-/// that fits.
+/// A table of locks, one per line, which is drawn in parts as they are read. If there is a width, names are cut to fit,
+/// and then the end of each line.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     width: Option<usize>,
-    /// What is not drawn yet.
+    /// The rows that are not drawn yet.
     rows: Vec<[String; COLUMNS.len()]>,
-    /// How wide the columns of the part before are.
+    /// Widths of the columns of the part before.
     widths: Option<Vec<u16>>,
-    /// How wide each column with a name may be, where there is a width.
+    /// Largest width of each column with a name, if there is a width.
     limits: Option<[usize; NAMES.len()]>,
 }
 
 impl Table {
-    /// A table for a terminal of this width, if it is for one.
+    /// A table for a terminal of this width, or for no terminal.
     #[must_use]
     pub(crate) fn new(width: Option<usize>) -> Self {
         Self { width, ..Self::default() }
@@ -113,7 +113,7 @@ impl Table {
     }
 }
 
-/// How wide the columns with names may be, so that those after them fit into `width` columns of a terminal, but the last one.
+/// Largest widths of the columns with names, so that all columns but the last fit into `width` columns of a terminal.
 fn limits<'a>(rows: impl Iterator<Item = &'a [String; COLUMNS.len()]>, width: usize) -> [usize; NAMES.len()] {
     let mut widths = [0; COLUMNS.len() - 1];
     for row in rows {

@@ -1,11 +1,11 @@
 /*!
-What `dlock latch show` prints.
+The output of `dlock latch show`.
 */
 
 use crate::backend::meeting::Arrivals;
 use crate::report::picture::{field, safe};
 
-/// A latch: how many names are done, whether it has failed, and the names.
+/// A latch: the number of names that are done, its failure, if any, and the names.
 #[must_use]
 pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &str) -> String {
     let state = match arrivals.count {

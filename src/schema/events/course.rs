@@ -1,17 +1,17 @@
 /*!
-What the last line of a run tells of those before it.
+The part of the last line of a run that sums up those before it.
 */
 
 use crate::schema::events::entry::{Cause, Entry, Why};
 
-/// How a run has gone so far.
+/// The course of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Course {
-    /// In a word: `acquired`, `ran`, `failed`, `lost`, `asked`, `max-run`, `held`, `done`, `slots` or `backend`.
+    /// The outcome: `acquired`, `ran`, `failed`, `lost`, `asked`, `max-run`, `held`, `done`, `slots` or `backend`.
     pub outcome: Option<&'static str>,
-    /// How long it took to acquire the lock.
+    /// Time that it took to acquire the lock, in milliseconds.
     pub waited_ms: Option<u64>,
-    /// How long the command ran.
+    /// Time that the command ran, in milliseconds.
     pub ran_ms: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Course {
                 });
             }
             Entry::Asked { .. } | Entry::Stopping { cause: Cause::Asked, .. } => self.outcome = Some("asked"),
-            // A lock that is given up because somebody has asked for that was not lost before.
+            // A lock that is given up on request was not lost before.
             Entry::Lost { .. } | Entry::Stopping { cause: Cause::Lost, .. } if self.outcome != Some("asked") => {
                 self.outcome = Some("lost");
             }

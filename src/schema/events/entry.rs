@@ -1,5 +1,5 @@
 /*!
-What can happen to a run, each with its data as documents have it.
+The events of a run, each with its data as documents have it.
 */
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::holder::Holder;
 use crate::key::{Key, Keys};
 use crate::schema::{BreakOf, Person, exact, foreign, kind, moment, person};
 
-/// What happened, with its data.
+/// An event, with its data.
 #[derive(Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Entry {
@@ -19,51 +19,51 @@ pub(crate) enum Entry {
     Waiting {
         /// Its name.
         lock: String,
-        /// Who holds it.
+        /// The holder.
         holder: Option<Box<HolderOf>>,
-        /// How many hold it.
+        /// Number of holders.
         held_by: u64,
-        /// What is in its way that is not a lock.
+        /// The obstacle, if it is not a lock.
         blocked_by: Option<String>,
         /// The place in the queue.
         position: Option<u64>,
-        /// How long the wait has lasted.
+        /// Time waited so far, in milliseconds.
         waited_ms: u64,
     },
     /// The locks are held.
     Acquired {
         /// The fencing token of the first one.
         token: Option<u64>,
-        /// The lease.
+        /// The lease, in milliseconds.
         ttl_ms: Option<u64>,
-        /// How long it took.
+        /// Time that it took to acquire them, in milliseconds.
         waited_ms: u64,
         /// The slot.
         slot: Option<u32>,
-        /// The names of all.
+        /// The names of all locks.
         keys: Vec<String>,
-        /// The fencing tokens of all.
+        /// The fencing tokens of all locks.
         tokens: Vec<u64>,
-        /// Whether an outer run holds them.
+        /// `true` if an outer run holds them.
         covered: bool,
     },
-    /// Not long ago, somebody has broken a lock that is held now, or was held.
+    /// A lock that is held now, or was held, was broken not long ago.
     LastBreak {
         /// Its name.
         lock: String,
-        /// Who did, when and why.
+        /// The break, with its author, time and reason.
         #[serde(flatten)]
         last: BreakOf,
     },
     /// The locks are not acquired.
     Refused {
-        /// Why not, as a word.
+        /// The reason, as a word.
         why: Why,
         /// The lock.
         lock: String,
-        /// Who holds it.
+        /// The holder.
         holder: Option<Box<HolderOf>>,
-        /// Why not, in words.
+        /// The reason, in words.
         error: String,
     },
     /// The command has been started.
@@ -75,31 +75,31 @@ pub(crate) enum Entry {
     },
     /// The lease was extended.
     Renewed {
-        /// Its length.
+        /// Its length, in milliseconds.
         ttl_ms: u64,
     },
     /// A request has failed.
     Trouble {
-        /// How.
+        /// The error.
         error: String,
     },
     /// The holder was asked to stop.
     Asked {
-        /// By whom.
+        /// The author of the request.
         by: String,
-        /// Why.
+        /// The reason.
         reason: Option<String>,
     },
     /// The lock is lost.
     Lost {
-        /// How that is known.
+        /// The reason to consider it lost.
         reason: String,
     },
     /// The command is stopped.
     Stopping {
-        /// By which signal.
+        /// The signal.
         signal: &'static str,
-        /// Why.
+        /// The cause.
         cause: Cause,
     },
     /// The command has ended.
@@ -108,34 +108,34 @@ pub(crate) enum Entry {
         code: Option<u8>,
         /// The signal that ended it.
         signal: Option<String>,
-        /// Why it could not be executed.
+        /// The reason why it could not be executed.
         error: Option<String>,
-        /// How long it ran.
+        /// Time that it ran, in milliseconds.
         ran_ms: u64,
     },
-    /// The locks are not needed any more.
+    /// The locks are no longer needed.
     Released {
-        /// Whether others can have them.
+        /// `true` if others can have them.
         freed: bool,
     },
     /// dlock ends.
     End {
         /// Its exit code.
         exit: u8,
-        /// What it says of that.
+        /// The error that it reported.
         error: Option<String>,
-        /// How it came about, in a word.
+        /// The outcome, in a word.
         outcome: Option<&'static str>,
-        /// How long it took to acquire the lock.
+        /// Time that it took to acquire the lock, in milliseconds.
         waited_ms: Option<u64>,
-        /// How long the command ran.
+        /// Time that the command ran, in milliseconds.
         ran_ms: Option<u64>,
-        /// How long dlock ran.
+        /// Time that dlock ran, in milliseconds.
         total_ms: u64,
     },
 }
 
-/// Why a lock was not acquired.
+/// The reason why a lock was not acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Why {
@@ -149,7 +149,7 @@ pub(crate) enum Why {
     Backend,
 }
 
-/// Why a command is stopped.
+/// The reason why a command is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Cause {
@@ -167,7 +167,7 @@ pub(crate) enum Cause {
     Guard,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Serialize)]
 pub(crate) struct HolderOf {
     kind: &'static str,
@@ -182,7 +182,7 @@ pub(crate) struct HolderOf {
 }
 
 impl HolderOf {
-    /// This holder at `now` by the clock that granted the lock; none where nobody is known to hold it.
+    /// Returns this holder at `now` by the clock that granted the lock; `None` if no holder is known.
     #[must_use]
     pub(crate) fn of(holder: &Holder, now: u64) -> Option<Box<Self>> {
         if matches!(holder, Holder::Nobody | Holder::Unknown | Holder::InTheWay(_)) {
@@ -222,7 +222,7 @@ impl Entry {
         }
     }
 
-    /// An `acquired` entry with how long it took to acquire the locks, and whether an outer run holds them.
+    /// Adds to an `acquired` entry the time that it took to acquire the locks, and whether an outer run holds them.
     #[must_use]
     pub(crate) fn after(mut self, length: Duration, is_covered: bool) -> Self {
         if let Self::Acquired { waited_ms, covered, .. } = &mut self {

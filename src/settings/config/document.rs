@@ -1,5 +1,5 @@
 /*!
-What a config file says: options and their values, at its top and in the tables of its profiles.
+The contents of a config file: options and their values, at its top and in the tables of its profiles.
 */
 
 use std::borrow::Cow;
@@ -13,29 +13,29 @@ use crate::backend::url::without_password;
 use crate::cli::defaults::{Kind, check, is_option, options};
 use crate::cli::parser;
 
-/// The option for the password itself, which there is only here.
+/// The option for the password itself, which only config files have.
 pub(super) const PASSWORD: &str = "password";
 /// The option for the file with the password.
 const PASSWORD_FILE: &str = "password-file";
-/// The option for where the events go.
+/// The option for the destination of events.
 const EVENTS: &str = "events";
-/// The paths that `dlock flock` locks at the backend; there is no such option.
+/// The option for the paths that `dlock flock` locks at the backend, which only config files have.
 pub(crate) const FLOCK_PATHS: &str = "flock-paths";
-/// The name of the tables of profiles; with a text, the profile that is chosen where no other is.
+/// The name of the tables of profiles. If its value is a string, that is the profile to use by default.
 const PROFILE: &str = "profile";
-/// Names that are less alike than this are not taken for each other.
+/// Minimum similarity of an unknown name and a suggestion for it, from 0 to 1 (Jaro-Winkler).
 const LEAST_LIKENESS: f64 = 0.7;
-/// How many characters of an unknown name are shown.
+/// Maximum number of characters of an unknown name in messages.
 const MOST_SHOWN: usize = 60;
 
 /// A config file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Document {
-    /// What it says at its top.
+    /// The entries at its top.
     pub top: Vec<Entry>,
-    /// What it says for each profile.
+    /// The entries of each profile.
     pub profiles: BTreeMap<String, Vec<Entry>>,
-    /// The profile that is chosen where no other is, with its line.
+    /// The profile to use by default, with its line.
     pub profile: Option<(String, usize)>,
 }
 
@@ -44,22 +44,22 @@ pub(super) struct Document {
 pub(super) struct Entry {
     /// The option's long name.
     pub option: String,
-    /// Its value, as the command line would have it; `true` or `false` for an option without one. Paths for flock are a JSON array.
+    /// Its value as on the command line; `true` or `false` for a switch. Paths for flock are a JSON array.
     pub value: String,
     /// The line, from 1 on.
     pub line: usize,
 }
 
-/// What is wrong with a config file, and in which line.
+/// A mistake in a config file, with its line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     /// The line, from 1 on.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// The mistake and its remedy.
     pub text: String,
 }
 
-/// Reads the text of a file in this directory, from which relative paths start.
+/// Parses the text of a config file in `directory`, from which relative paths start.
 pub(super) fn document(text: &str, directory: &Path) -> Result<Document, Mistake> {
     let parser = parser();
     let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(end, _)| end + 1)).collect();
@@ -95,22 +95,22 @@ pub(super) fn document(text: &str, directory: &Path) -> Result<Document, Mistake
     Ok(document)
 }
 
-/// A name and its value, as the parser has them.
+/// A name and its value, as the TOML parser returns them.
 type Pair<'a, 'b> = (&'b Spanned<Cow<'a, str>>, &'b Spanned<DeValue<'a>>);
 
-/// The names and values of a table in the order of the text, so that the first mistake is the one that is told.
+/// Returns the names and values of a table in the order of the text, so that the first mistake is the one reported.
 fn in_order<'a, 'b>(table: &'b DeTable<'a>) -> Vec<Pair<'a, 'b>> {
     let mut pairs: Vec<Pair<'a, 'b>> = table.iter().collect();
     pairs.sort_by_key(|(name, _)| name.span().start);
     pairs
 }
 
-/// A name from the file as messages show it: not without an end, and without a password in case that it is a URL.
+/// Returns a name from the file for messages: cut to [`MOST_SHOWN`] characters, and without a password if it is a URL.
 fn short(name: &str) -> String {
     without_password(name).chars().take(MOST_SHOWN).collect()
 }
 
-/// What the parser says, where it can be said more plainly.
+/// Returns the TOML parser's message, in plainer words where possible.
 fn syntax(message: &str) -> String {
     if message.starts_with("cannot extend value of type string") {
         return "a file that has profiles cannot choose one: use --profile or DLOCK_PROFILE".to_owned();
@@ -122,7 +122,7 @@ fn syntax(message: &str) -> String {
 }
 
 struct Reader<'a> {
-    /// Where each line begins.
+    /// The byte at which each line begins.
     starts: Vec<usize>,
     directory: &'a Path,
     options: BTreeMap<String, Kind>,
@@ -130,7 +130,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What a profile says.
+    /// Reads the entries of a profile.
     fn entries(&self, pairs: Vec<Pair<'_, '_>>) -> Result<Vec<Entry>, Mistake> {
         let entries: Vec<Entry> =
             pairs.into_iter().map(|(name, value)| self.entry(name, value)).collect::<Result<_, _>>()?;
@@ -172,14 +172,14 @@ impl Reader<'_> {
             Kind::Path if !is_descriptor(option, &value) => self.place(value).map_err(wrong)?,
             _ => value,
         };
-        // Kept away from the parser, whose errors could repeat it.
+        // The password is kept away from the parser, whose errors could repeat it.
         if option != PASSWORD && kind != Kind::Switch {
             check(&self.parser, option, &value).map_err(wrong)?;
         }
         Ok(Entry { option: option.to_owned(), value, line: self.line(name.span().start) })
     }
 
-    /// The file of this name: a relative path starts at the directory of the config file.
+    /// Resolves a path: a relative one starts at the directory of the config file.
     fn place(&self, path: String) -> Result<String, String> {
         if Path::new(&path).is_absolute() {
             return Ok(path);
@@ -188,7 +188,7 @@ impl Reader<'_> {
         place.map_err(|_| "use an absolute path, because the name of this directory is not UTF-8".to_owned())
     }
 
-    /// What to say of an option that there is not.
+    /// Returns the message for an option that config files do not have.
     fn unknown(&self, option: &str) -> String {
         if is_option(&self.parser, option) {
             return format!("{option} is only for the command line");
@@ -206,16 +206,16 @@ impl Reader<'_> {
         Mistake { line: self.line(at.span().start), text }
     }
 
-    /// The line of this byte.
+    /// Returns the line of the byte at this position, from 1 on.
     fn line(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at)
     }
 }
 
-/// What [`FLOCK_PATHS`] is a list of.
+/// The elements of [`FLOCK_PATHS`], for messages.
 const PATTERNS: &str = "absolute paths, in which * is any name: [\"/var/lock/jobs/*\"]";
 
-/// Paths for flock, as a JSON array; none where one of them is not absolute.
+/// Returns the paths for flock as a JSON array; `None` unless `value` is a list of absolute paths without NUL.
 fn patterns(value: &DeValue<'_>) -> Option<String> {
     let DeValue::Array(values) = value else { return None };
     let pattern = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
@@ -225,7 +225,7 @@ fn patterns(value: &DeValue<'_>) -> Option<String> {
     serde_json::to_string(&values.iter().map(pattern).collect::<Option<Vec<_>>>()?).ok()
 }
 
-/// Fails where one place has a password twice.
+/// Fails if `entries` have both a password and a file for it.
 fn check_secrets(entries: &[Entry]) -> Result<(), Mistake> {
     let of = |option: &str| entries.iter().find(|entry| entry.option == option);
     match (of(PASSWORD), of(PASSWORD_FILE)) {
@@ -237,7 +237,7 @@ fn check_secrets(entries: &[Entry]) -> Result<(), Mistake> {
     }
 }
 
-/// Whether the value of this option names standard input or an open descriptor, which are in no directory.
+/// Returns `true` if the value of this option names standard input or an open descriptor, which are in no directory.
 fn is_descriptor(option: &str, value: &str) -> bool {
     [PASSWORD_FILE, EVENTS].contains(&option) && value.starts_with("fd:") || option == PASSWORD_FILE && value == "-"
 }

@@ -1,5 +1,5 @@
 /*!
-Where config files are, and how one is read: never one that other users could have written, and never without an end.
+Finding and reading config files. A file that other users could have written, or that is too long, is refused.
 */
 
 use std::ffi::OsString;
@@ -13,9 +13,9 @@ use crate::variables::CONFIG;
 
 /// The file for all users of this host.
 pub(super) const SYSTEM: &str = "/etc/dlock/config.toml";
-/// The file of a user, below the directory for configurations.
+/// The file of a user, relative to the user's directory for configurations.
 const USER: &str = "dlock/config.toml";
-/// A file that is named instead of both, and means that there is none.
+/// The path to name instead of both, in order to have no config file.
 const NO_FILE: &str = "/dev/null";
 /// The longest file that is read, in bytes.
 const MOST: u64 = 1 << 16;
@@ -25,12 +25,12 @@ const MOST: u64 = 1 << 16;
 pub(super) struct Candidate {
     /// Its path.
     pub path: PathBuf,
-    /// Whether it was named, so that it must be there.
+    /// `true` if `DLOCK_CONFIG` names it, so that it must exist.
     pub is_named: bool,
 }
 
-/// The files to be read; what the first one says comes before what the second one says. The variables are `DLOCK_CONFIG`,
-/// `XDG_CONFIG_HOME` and `HOME`. The error says what is wrong with the first one.
+/// Returns the files to read; the first one takes precedence. The arguments are the variables `DLOCK_CONFIG`,
+/// `XDG_CONFIG_HOME` and `HOME`. The error says what is wrong with the first variable.
 pub(super) fn candidates(
     named: Option<OsString>,
     config_home: Option<OsString>,
@@ -54,20 +54,20 @@ pub(super) fn candidates(
     Ok(user.into_iter().chain([PathBuf::from(SYSTEM)]).map(|path| Candidate { path, is_named: false }).collect())
 }
 
-/// A file as it was read.
+/// The text of a config file.
 #[derive(Debug)]
 pub(super) struct Text {
-    /// What it says.
+    /// The text itself.
     pub text: String,
-    /// Whether other users may read it, so that it may hold no secret.
+    /// `true` if other users may read the file, so that it must hold no secret.
     pub is_exposed: bool,
 }
 
-/// Reads a file that is to be trusted; none where it is not there and was not named. The error says what is wrong and what to
-/// do.
+/// Reads a file, if it can be trusted. Returns `None` if it is missing and was not named. The error says what is wrong
+/// and what to do.
 pub(super) fn read(candidate: &Candidate) -> Result<Option<Text>, String> {
     let path = candidate.path.as_path();
-    // Before it is opened, because that alone has effects on some devices.
+    // Checked before it is opened, because opening some devices has side effects.
     match std::fs::metadata(path) {
         Ok(meta) => trusted(&meta, path)?,
         Err(error) if !candidate.is_named && is_absent(&error, path) => return Ok(None),
@@ -94,15 +94,15 @@ fn text_of(file: File, path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
 }
 
-/// Whether there is no such file for this user. A symbolic link that leads nowhere is one, and a directory that is closed to
-/// this user is somebody else's: programs that drop root's rights often keep its `HOME`.
+/// Returns `true` if this user has no such file. A dangling symbolic link counts as a file. A directory that is closed
+/// to this user is another user's, and counts as none: programs that drop root's privileges often keep its `HOME`.
 fn is_absent(error: &io::Error, path: &Path) -> bool {
     let is_nowhere =
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied);
     is_nowhere && std::fs::symlink_metadata(path).is_err()
 }
 
-/// Why a file that is there was not read, and what to do.
+/// Returns the reason why an existing file could not be read, and what to do.
 fn unreadable(error: &io::Error, path: &Path) -> String {
     let is_own = |meta: &Metadata| meta.uid() == nix::unistd::geteuid().as_raw();
     let shown = path.display();

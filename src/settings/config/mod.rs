@@ -1,7 +1,7 @@
 /*!
-Config files: one of the user, and one of the system. What a profile says in either comes before what both say at their top.
+Config files: one of the user, and one of the system. A profile in either of them overrides the top of both.
 
-They hold values for options, which are checked as those of the command line are. Nothing is read from the working directory.
+They hold values for options, checked like those on the command line. Nothing is read from the working directory.
 */
 
 mod document;
@@ -20,7 +20,7 @@ use crate::report::event::Event;
 use crate::settings::origin::Origin;
 use crate::variables::CONFIG;
 
-/// What one file says in one place: at its top, or for a profile.
+/// The entries of one file in one place: at its top, or in a profile.
 #[derive(Debug)]
 pub(crate) struct Section {
     path: Arc<Path>,
@@ -29,24 +29,24 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// The values for options, by their long names.
+    /// Returns the values, except the password, by the long names of their options.
     pub(crate) fn values(&self) -> BTreeMap<String, String> {
         let options = self.entries.iter().filter(|entry| entry.option != PASSWORD);
         options.map(|entry| (entry.option.clone(), entry.value.clone())).collect()
     }
 
-    /// The password itself.
+    /// Returns the password itself.
     pub(crate) fn password(&self) -> Option<&str> {
         Some(self.entry(PASSWORD)?.value.as_str())
     }
 
-    /// The patterns of the paths that `dlock flock` locks at the backend.
+    /// Returns the patterns of the paths that `dlock flock` locks at the backend.
     pub(crate) fn flock_paths(&self) -> Option<Vec<String>> {
-        // Made when the file was read.
+        // This JSON was made when the file was read.
         serde_json::from_str(&self.entry(FLOCK_PATHS)?.value).ok()
     }
 
-    /// Where a value for the `option` comes from: the file, the line and the profile.
+    /// Returns the origin of a value for `option`: the file, the line and the profile.
     pub(crate) fn origin(&self, option: &str) -> Origin {
         let line = self.entry(option).map(|entry| format!(":{}", entry.line)).unwrap_or_default();
         let profile = self.profile.as_ref().map(|profile| format!(" [profile.{profile}]")).unwrap_or_default();
@@ -59,25 +59,25 @@ impl Section {
     }
 }
 
-/// A profile that was chosen, and by what.
+/// A profile that was chosen, and its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
-    /// Its name; empty for none, whatever a file chooses.
+    /// Its name; empty for no profile, even if a file chooses one.
     pub name: String,
-    /// By which option, variable or line.
+    /// The option, the variable or the line that chooses it.
     pub origin: Origin,
 }
 
-/// What the config files say.
+/// The contents of the config files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// The profile that counts.
+    /// The profile in use.
     pub profile: Option<Chosen>,
-    /// What they say in each place; what comes first counts.
+    /// Their sections; the first one that has an option takes precedence.
     pub sections: Vec<Section>,
 }
 
-/// What the files say for the `chosen` profile, or for the one that a file chooses.
+/// Reads the files for the `chosen` profile, or else for the one that a file chooses.
 pub(crate) fn files(chosen: Option<Chosen>) -> Result<Files, Failure> {
     let variable = |name: &str| std::env::var_os(name);
     let mut files = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn files(chosen: Option<Chosen>) -> Result<Files, Failure> {
     arranged(files, chosen)
 }
 
-/// What the files of the user and the system with these texts say.
+/// Returns the contents of config files of the user and the system with these texts.
 #[cfg(test)]
 pub(super) fn files_of(user: &str, system: &str, profile: Option<&str>) -> Result<Files, Failure> {
     let file = |path: &str, text| (Path::new(path).into(), document(text, Path::new("/")).expect("right"));
@@ -118,7 +118,7 @@ fn read(candidate: &Candidate) -> Result<Option<Read>, Failure> {
     Ok(Some((path.into(), document)))
 }
 
-/// The sections of files of which the first one comes first.
+/// Arranges the sections of `files`, whose first one takes precedence.
 fn arranged(files: Vec<Read>, chosen: Option<Chosen>) -> Result<Files, Failure> {
     let by_file = || {
         let (path, document) = files.iter().find(|(_, document)| document.profile.is_some())?;
@@ -143,7 +143,7 @@ fn arranged(files: Vec<Read>, chosen: Option<Chosen>) -> Result<Files, Failure> 
     Ok(Files { profile: chosen, sections: profiles })
 }
 
-/// Fails where no file has a profile of this name.
+/// Fails if no file has a profile of this name.
 fn known(files: &[Read], name: &str, origin: &Origin) -> Result<(), Failure> {
     let mut names: Vec<&str> = files.iter().flat_map(|(_, file)| file.profiles.keys()).map(String::as_str).collect();
     names.sort_unstable();
@@ -155,7 +155,7 @@ fn known(files: &[Read], name: &str, origin: &Origin) -> Result<(), Failure> {
     Err(config(format!("{origin}: no config file has a profile {name}: {there}")))
 }
 
-/// Whether the `place` of a value, as its origin has it, is in the file for all users.
+/// Returns `true` if `place`, from the origin of a value, is in the config file for all users.
 pub(super) fn is_of_all(place: &str) -> bool {
     place.strip_prefix(file::SYSTEM).is_some_and(|rest| rest.starts_with(':'))
 }

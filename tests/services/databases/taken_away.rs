@@ -23,7 +23,7 @@ on_databases! {
 fn ends<E: Engine>(change: &str, why: &str) -> DatabaseService<E> {
     let service = DatabaseService::<E>::fresh();
     let mut tree = Tree::new(service.scratch());
-    let dlock = service.run("job").args(["-t", "2s"]).shell(tree.work()).lifeline(tree.end()).spawn();
+    let dlock = service.run("job").args(["-t", "4s"]).shell(tree.work()).lifeline(tree.end()).spawn();
     tree.wait_grown();
     service.wait_renewed("dlock:job");
     service.sql(change);

@@ -25,7 +25,7 @@ fn a_lease_or_key_that_is_revoked_deleted_made_again_or_overwritten_ends_the_com
 fn ends(change: impl FnOnce(&EtcdService, &Entry), why: &str) {
     let service = EtcdService::fresh();
     let mut tree = Tree::new(service.scratch());
-    let dlock = service.run("job").args(["-t", "2s"]).shell(tree.work()).lifeline(tree.end()).spawn();
+    let dlock = service.run("job").args(["-t", "4s"]).shell(tree.work()).lifeline(tree.end()).spawn();
     tree.wait_grown();
     renewed(&service.etcd);
     change(&service, &contenders(&service)[0]);

@@ -12,7 +12,7 @@ fn locks() -> Lock {
     Lock { key: keys(), place: "redis://h:6379".to_owned(), flags: String::new() }
 }
 
-/// The sentences that are other ones for several locks.
+/// The sentences that differ for several locks.
 pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let acquired = |ttl| Event::Acquired {
         lock: locks(),

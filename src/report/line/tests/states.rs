@@ -4,7 +4,7 @@ The state of a wait, as a terminal shows it.
 
 use super::*;
 
-/// What is cut off where the terminal is narrow is what matters least.
+/// On a narrow terminal, the least important part is cut off.
 #[test]
 fn on_a_terminal_what_changes_comes_first() {
     let published = |text: &str| Holder::read(text.as_bytes());
