@@ -97,6 +97,19 @@ impl SuccessOf {
     }
 }
 
+/// A latch or a barrier.
+#[derive(Serialize)]
+struct MeetingAt<'a> {
+    key: Option<&'a str>,
+    place: &'a str,
+}
+
+impl<'a> MeetingAt<'a> {
+    fn of(spot: &'a Spot) -> Self {
+        Self { key: spot.key.as_deref(), place: &spot.place }
+    }
+}
+
 /// A success under one of several locks.
 #[derive(Serialize)]
 struct SuccessAt<'a> {

@@ -4,6 +4,7 @@ Looks at locks without touching them: the observations, as data, and the trait t
 No look takes a lock, joins a queue or extends a lease, and the right to read is enough.
 */
 
+mod meetings;
 mod names;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
+pub(crate) use crate::backend::survey::meetings::{Kind, Meetings};
 pub(crate) use crate::backend::survey::names::{Names, Smallest};
 use crate::backend::{Error, ErrorKind};
 use crate::holder::ask::Ask;
@@ -367,6 +369,9 @@ pub(crate) trait Survey {
 
     /// Returns the last success under each lock whose name begins with `prefix`, held or free, if it is still recorded.
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error>;
+
+    /// Returns the latches and barriers in use whose names begin with `prefix`.
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error>;
 
     /// Returns the held or blocked locks whose names begin with `prefix`: the `most` smallest ones, or all.
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error>;

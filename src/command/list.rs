@@ -79,7 +79,8 @@ async fn draw(
         // Locks that were freed meanwhile are not mentioned.
         let total = if names.is_cut { names.total } else { Some(shown) };
         let successes = session.look(async |survey| survey.last_successes(&settings.prefix).await).await.ok();
-        sink(&listing.end(&session.place, successes.as_ref(), total, names.is_cut))?;
+        let met = session.look(async |survey| survey.meetings(&settings.prefix).await).await.ok();
+        sink(&listing.end(&session.place, successes.as_ref(), met.as_ref(), total, names.is_cut))?;
     } else {
         sink(&table.end())?;
     }

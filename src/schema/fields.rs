@@ -110,4 +110,14 @@ pub(crate) const LIST: &[(&str, &str)] = &[
         "the last success under each lock that begins with PREFIX, held or free, whatever --limit is: with the fields key, place and \
          those of last_success of dlock status; null if they cannot be read",
     ),
+    (
+        "latches",
+        "the latches whose names begin with PREFIX and that have a name that is done, or have failed, whatever --limit is: each with \
+         the fields key and place; null if they cannot be read",
+    ),
+    (
+        "barriers",
+        "the barriers whose names begin with PREFIX and where parties wait, with the same fields; null if they cannot be read, and on \
+         redlock, which has none",
+    ),
 ];

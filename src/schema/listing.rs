@@ -2,8 +2,10 @@
 The document of `dlock list`, which is written in parts as the locks are read.
 */
 
-use crate::backend::survey::{Seen, Successes};
-use crate::schema::{Place, SuccessAt, VERSION, json, lock, moment};
+use std::collections::BTreeSet;
+
+use crate::backend::survey::{Meetings, Seen, Spot, Successes};
+use crate::schema::{MeetingAt, Place, SuccessAt, VERSION, json, lock, moment};
 
 /// A document that is being written.
 #[derive(Debug)]
@@ -41,13 +43,26 @@ impl Listing {
         text
     }
 
-    /// The last part of it: the number of locks, whether there are more than were listed, and the last successes, if
-    /// they could be read.
+    /// The last part of it: the number of locks, whether there are more than were listed, and the last successes, latches
+    /// and barriers, if they could be read.
     #[must_use]
-    pub(crate) fn end(&mut self, place: &Place, last: Option<&Successes>, total: Option<u64>, cut: bool) -> String {
+    pub(crate) fn end(
+        &mut self,
+        place: &Place,
+        last: Option<&Successes>,
+        met: Option<&Meetings>,
+        total: Option<u64>,
+        cut: bool,
+    ) -> String {
         let begin = if self.parts == 0 { self.part(&[], place) } else { String::new() };
         let last: Option<Vec<SuccessAt<'_>>> = last.map(|last| last.iter().map(SuccessAt::of).collect());
         let (total, last) = (json(&total), json(&last));
-        format!(r#"{begin}],"total":{total},"cut":{cut},"last_successes":{last}}}"#) + "\n"
+        let spots = |spots: Option<&BTreeSet<Spot>>| {
+            json(&spots.map(|spots| spots.iter().map(MeetingAt::of).collect::<Vec<_>>()))
+        };
+        let latches = spots(met.map(|met| &met.latches));
+        let barriers = spots(met.and_then(|met| met.barriers.as_ref()));
+        let others = format!(r#""last_successes":{last},"latches":{latches},"barriers":{barriers}"#);
+        format!(r#"{begin}],"total":{total},"cut":{cut},{others}}}"#) + "\n"
     }
 }

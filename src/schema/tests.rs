@@ -1,5 +1,5 @@
 use super::*;
-use crate::backend::survey::{Spot, Successes};
+use crate::backend::survey::{Kind, Meetings, Spot, Successes};
 use crate::holder::ask::Ask;
 
 const NOW: u64 = 1_795_298_868_323;
@@ -23,7 +23,9 @@ fn seen() -> Seen {
 fn list(parts: &[&[Seen]], total: Option<u64>, cut: bool) -> String {
     let mut listing = listing::Listing::new(NOW);
     let mut text: String = parts.iter().map(|locks| listing.part(locks, &place())).collect();
-    text += &listing.end(&place(), Some(&Successes::default()), total, cut);
+    let mut met = Meetings::of_latches("");
+    met.add(Kind::Latch, Spot::read("nightly", "dlock:nightly"));
+    text += &listing.end(&place(), Some(&Successes::default()), Some(&met), total, cut);
     text
 }
 
@@ -45,7 +47,7 @@ fn a_status_word_for_word() {
     let seen = || seen().broken_by(Some(trace.clone()));
     assert_eq!(status(&seen(), &place()), expected.replace(r#""last_break":null"#, broken) + "\n");
     let expected = format!(
-        r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","time":"2026-11-21T22:07:48.323Z","locks":[{lock},"votes":null}}],"total":7,"cut":true,"last_successes":[]}}"#
+        r#"{{"v":1,"backend":"redis://locks","namespace":"dlock","time":"2026-11-21T22:07:48.323Z","locks":[{lock},"votes":null}}],"total":7,"cut":true,"last_successes":[],"latches":[{{"key":"nightly","place":"dlock:nightly"}}],"barriers":null}}"#
     );
     assert_eq!(list(&[&[seen()]], Some(7), true), expected + "\n");
     // In several parts, and in none.

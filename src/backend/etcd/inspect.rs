@@ -12,9 +12,13 @@ use futures_util::future::join_all;
 use crate::backend::Error;
 use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
-use crate::backend::etcd::names::{HOLD, broken, entries, is_entry, mode_of, prefix_of, recorded, records, stem, stop};
+use crate::backend::etcd::names::{
+    HOLD, broken, entries, is_entry, met, mode_of, prefix_of, recorded, records, stem, stop,
+};
 use crate::backend::etcd::steering::{self, Changed, Mark};
-use crate::backend::survey::{Left, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -108,6 +112,26 @@ impl EtcdSurvey {
     ) -> Result<T, Error> {
         let asked = within(TIMEOUT, self.cluster.ask(request)).await;
         Ok(asked.unwrap_or_else(|_| Err(Fault::from(self.cluster.silence())))?)
+    }
+
+    /// Reads the names of all keys that begin as the locks whose names begin with `prefix`, and keeps those that are `wanted`.
+    async fn keys(&mut self, prefix: &str, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>, Error> {
+        let mut start = format!("{}{}", self.namespace.prefix('/'), encoded(prefix)).into_bytes();
+        let (end, mut found) = (after(&start), Vec::new());
+        if start.is_empty() {
+            start.push(0);
+        }
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE);
+            let from = start.clone();
+            let mut read = self.ask(|mut client| async move { client.get(from, Some(options)).await }).await?;
+            let (more, keys) = (read.more(), read.take_kvs());
+            found.extend(keys.iter().map(KeyValue::key).filter(|key| wanted(key)).map(<[u8]>::to_vec));
+            match keys.last() {
+                Some(key) if more => start = [key.key(), &[0]].concat(),
+                _ => return Ok(found),
+            }
+        }
     }
 
     /// Interprets the keys of the lock at `spot`; `count` is the number of keys, including those that were not read.
@@ -243,25 +267,8 @@ impl Survey for EtcdSurvey {
     }
 
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
-        let begins = self.namespace.prefix('/');
-        let mut start = format!("{begins}{}", encoded(prefix)).into_bytes();
-        let (end, mut found, mut recorded_at) = (after(&start), Successes::default(), Vec::new());
-        if start.is_empty() {
-            start.push(0);
-        }
-        loop {
-            let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE);
-            let from = start.clone();
-            let mut read = self.ask(|mut client| async move { client.get(from, Some(options)).await }).await?;
-            let (more, keys) = (read.more(), read.take_kvs());
-            recorded_at
-                .extend(keys.iter().map(KeyValue::key).filter(|key| recorded(key).is_some()).map(<[u8]>::to_vec));
-            match keys.last() {
-                Some(key) if more => start = [key.key(), &[0]].concat(),
-                _ => break,
-            }
-        }
-        for keys in recorded_at.chunks(LEASES) {
+        let (begins, mut found) = (self.namespace.prefix('/'), Successes::default());
+        for keys in self.keys(prefix, |key| recorded(key).is_some()).await?.chunks(LEASES) {
             let read = Txn::new().and_then(keys.iter().map(|key| TxnOp::get(key.clone(), None)).collect::<Vec<_>>());
             let answer = self.ask(|mut client| async move { client.txn(read).await }).await?;
             if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
@@ -276,6 +283,18 @@ impl Survey for EtcdSurvey {
                 if let (Some(spot @ Spot { key: Some(_), .. }), Some(done)) = (lock, Done::read(kv.value())) {
                     found.add(spot, done);
                 }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        let (begins, mut found) = (self.namespace.prefix('/'), Meetings::of(prefix));
+        for key in self.keys(prefix, |key| met(key).is_some()).await? {
+            let Some((lock, place, what)) = met(&key) else { continue };
+            let kind = if what == "latch" { Kind::Latch } else { Kind::Barrier };
+            if let Some(spot) = lock.strip_prefix(&begins).map(|lock| Spot::read(lock, place)) {
+                found.add(kind, spot);
             }
         }
         Ok(found)

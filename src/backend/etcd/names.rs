@@ -47,6 +47,17 @@ pub(super) fn recorded(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key).ok()?.split_once(ONCE).map(|(lock, _)| lock)
 }
 
+/// The lock beside which this key of a latch or barrier is, spelled with its namespace, the place of the latch or barrier, and its
+/// kind; `None` for any other key.
+pub(super) fn met(key: &[u8]) -> Option<(&str, &str, &str)> {
+    let text = std::str::from_utf8(key).ok()?;
+    let (lock, rest) = text.split_once('\u{1}')?;
+    let what = ["latch", "meet"]
+        .into_iter()
+        .find(|what| rest.strip_prefix(what).is_some_and(|rest| rest.starts_with(['/', '\u{1}'])))?;
+    Some((lock, &text[..lock.len() + 1 + what.len()], what))
+}
+
 /// The key with the trace of the last break of `lock`, which is spelled with its namespace.
 pub(super) fn broken(lock: &str) -> String {
     format!("{lock}\u{1}broken")

@@ -50,6 +50,11 @@ fn living(file: &File, id: &str) -> Result<(Vec<Seat>, bool), String> {
     Ok((living, dropped))
 }
 
+/// Returns `true` if the file is that of a barrier where a party waits.
+pub(super) fn is_in_use(file: &File) -> bool {
+    living(file, "").is_ok_and(|(living, _)| !living.is_empty())
+}
+
 /// Locks and returns a byte that nobody has locked, never the first one.
 fn take_byte(file: &File) -> Result<i32, String> {
     for byte in 1..MOST_BYTES {

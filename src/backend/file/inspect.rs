@@ -19,11 +19,12 @@ use crate::backend::file::content::COUNTER;
 use crate::backend::file::directory::{Place, Spot as Where};
 use crate::backend::file::errors::{no_lock_file, no_look, unwritten};
 use crate::backend::file::kernel::{KernelLocks, command_name, name, table};
+use crate::backend::file::meeting::{LATCH, MEET};
 use crate::backend::file::seats::taken;
 use crate::backend::file::seen::{Found, Processes};
 use crate::backend::file::text::{header, numbers, record};
-use crate::backend::file::{ranges, requests};
-use crate::backend::survey::{Names, Party, Seen, Smallest, Spot, State, Successes, Survey};
+use crate::backend::file::{barrier, latch, ranges, requests};
+use crate::backend::survey::{Kind, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey};
 use crate::clock::wall_millis;
 use crate::here::{namespace, numbers_of, sees_all, start_of, user_of};
 use crate::holder::ask::Ask;
@@ -291,6 +292,36 @@ impl Survey for FileSurvey {
                 && let Some(done) = self.success(&file)?
             {
                 found.add(spot, done);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        let mut found = Meetings::of(prefix);
+        let Some((place, name)) = &self.place else { return Ok(found) };
+        let refused = |error: std::io::Error| unlisted(&place.path, &error);
+        for entry in std::fs::read_dir(&place.path).map_err(refused)? {
+            let entry = entry.map_err(refused)?;
+            let file = entry.file_name();
+            let kind = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)]
+                .into_iter()
+                .find_map(|(kind, ending)| Some((kind, file.to_str()?.strip_suffix(ending)?)));
+            let Some((kind, stem)) = kind.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) else {
+                continue;
+            };
+            let path = place.path.join(&file);
+            let shown = path.display().to_string();
+            let spot = match name {
+                None => Spot::read(stem, shown),
+                // Those beside a file that is named by its path have no other name either.
+                Some(name) if name == stem => Spot { key: None, place: shown },
+                Some(_) => continue,
+            };
+            let opened = place.existing_file(&file).map_err(|reason| no_lock_file(&path, &reason))?;
+            let is_in_use = if kind == Kind::Latch { latch::is_in_use } else { barrier::is_in_use };
+            if opened.is_some_and(|file| is_in_use(&file)) {
+                found.add(kind, spot);
             }
         }
         Ok(found)

@@ -26,6 +26,10 @@ use crate::backend::file::watch::Watcher;
 use crate::backend::meeting::Meeting;
 use crate::clock::{Instant, pause, sleep_until};
 
+/// The suffix of a latch's file.
+pub(super) const LATCH: &str = ".latch";
+/// The suffix of a barrier's file.
+pub(super) const MEET: &str = ".meet";
 /// The range that readers and writers of the file lock.
 const ALL: Range = Range { start: 0, length: 1 };
 /// The interval between attempts to lock the file, which others lock only for a moment.

@@ -106,11 +106,11 @@ impl Service for FileService {
     }
 
     fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
-        Ok(Box::new(FileLatch(Board::new(self.spot.clone(), self.remote, meeting, ".latch"))))
+        Ok(Box::new(FileLatch(Board::new(self.spot.clone(), self.remote, meeting, meeting::LATCH))))
     }
 
     fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
-        let board = Board::new(self.spot.clone(), self.remote, meeting, ".meet");
+        let board = Board::new(self.spot.clone(), self.remote, meeting, meeting::MEET);
         Ok(Box::new(FileBarrier::new(board, parties)))
     }
 

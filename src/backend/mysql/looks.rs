@@ -20,6 +20,7 @@ pub(super) const LOOKS: Looks = Looks {
     trace: include_str!("statements/survey/trace.sql"),
     done: include_str!("statements/survey/done.sql"),
     all_done: include_str!("statements/survey/all_done.sql"),
+    met: include_str!("statements/survey/met.sql"),
     now: "UTC_TIMESTAMP(3)",
     probe: include_str!("statements/probe.sql"),
     told: probed::told,

@@ -18,7 +18,7 @@ use crate::backend::redis::raw::{Raw, questions, request, texts};
 use crate::backend::redis::rights::{Rights, STEER, escaped};
 use crate::backend::redis::sentinel::Master;
 use crate::backend::redis::steering;
-use crate::backend::survey::{Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{Kind, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -30,6 +30,9 @@ const SCANNED: usize = 1000;
 const TOGETHER: usize = 100;
 /// Maximum number of bytes read of the record of a break or a success: more than dlock ever writes.
 const RECORD: usize = 16 * 1024;
+/// The side keys of latches and barriers, and the ones by which their places are known.
+const MEETINGS: [(Kind, &str, &str); 3] =
+    [(Kind::Latch, "latch", "latch"), (Kind::Latch, "latch-failure", "latch"), (Kind::Barrier, "meet", "meet")];
 /// The end of the names of the keys with the last successes.
 const DONE: &str = "\u{1}done";
 /// The beginning of the text of every dlock.
@@ -151,13 +154,11 @@ impl<W: Way> RedisSurvey<W> {
         let pattern = format!("*{}*{}", escaped(&format!("{begins}{}", encoded(prefix))), DONE);
         let (mut found, mut cursor) = (Successes::default(), "0".to_owned());
         loop {
-            let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
-            let answers = self.ask(&[scan]).await?;
-            let Some((next, keys)) = answers.first().and_then(page) else { return Err(self.way.malformed()) };
+            let (next, keys) = self.page(&cursor, &pattern).await?;
             for keys in keys.chunks(TOGETHER) {
                 let texts = self.texts(keys).await?;
                 for (key, text) in keys.iter().zip(texts) {
-                    let lock = Keys::lock_of(key);
+                    let lock = Keys::lock_of(key, "done");
                     let spot = lock.and_then(|lock| Some(Spot::read(lock.strip_prefix(&begins)?, lock)));
                     let spot = spot.filter(|spot| spot.key.as_ref().is_some_and(|key| key.starts_with(prefix)));
                     if let (Some(spot), Some(done)) = (spot, text.and_then(|text| Done::read(&text))) {
@@ -170,6 +171,36 @@ impl<W: Way> RedisSurvey<W> {
                 return Ok(found);
             }
         }
+    }
+
+    /// Reads the latches and barriers whose names begin with `prefix`, see [`Survey::meetings`]. Their keys end with what they
+    /// keep.
+    pub(in crate::backend) async fn meeting_points(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        let begins = self.namespace.prefix(':');
+        let pattern = format!("*{}*", escaped(&format!("{begins}{}", encoded(prefix))));
+        let (mut found, mut cursor) = (Meetings::of(prefix), "0".to_owned());
+        loop {
+            let (next, keys) = self.page(&cursor, &pattern).await?;
+            for key in &keys {
+                for (kind, name, place) in MEETINGS {
+                    let lock = Keys::lock_of(key, name);
+                    if let Some((lock, encoded)) = lock.and_then(|lock| Some((lock, lock.strip_prefix(&begins)?))) {
+                        found.add(kind, Spot::read(encoded, Keys::at(lock.to_owned()).side(place)));
+                    }
+                }
+            }
+            cursor = next;
+            if cursor == "0" {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Returns the next cursor and the next keys that fit `pattern`.
+    async fn page(&mut self, cursor: &str, pattern: &str) -> Result<(String, Vec<String>), Error> {
+        let scan = request(&["SCAN", cursor, "MATCH", pattern, "COUNT", &SCANNED.to_string()]);
+        let answers = self.ask(&[scan]).await?;
+        answers.first().and_then(page).ok_or_else(|| self.way.malformed())
     }
 
     /// Reads the first [`RECORD`] bytes at each of these keys; `None` for a key that is not a string.
@@ -221,9 +252,7 @@ impl<W: Way> RedisSurvey<W> {
         let only_own = begins.is_empty();
         let (mut smallest, mut known, mut cursor) = (Smallest::new(most), HashSet::new(), "0".to_owned());
         loop {
-            let scan = request(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &SCANNED.to_string()]);
-            let answers = self.ask(&[scan]).await?;
-            let Some((next, page)) = answers.first().and_then(page) else { return Err(self.way.malformed()) };
+            let (next, page) = self.page(&cursor, &pattern).await?;
             // Side keys of a lock with a tag begin like a lock. SCAN may return a key more than once.
             let is_new = |key: &String| !key.contains(char::is_control) && !known.contains(&digest(key));
             let mut keys: Vec<String> = page.into_iter().filter(is_new).collect();
@@ -292,6 +321,10 @@ impl<W: Way> Survey for RedisSurvey<W> {
 
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         self.successes(prefix).await
+    }
+
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        self.meeting_points(prefix).await
     }
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {

@@ -88,14 +88,14 @@ impl Keys {
         format!("{}done", self.side)
     }
 
-    /// Returns the name of the lock whose [`Keys::done`] this is; `None` for any other key.
-    pub(in crate::backend) fn lock_of(done: &str) -> Option<&str> {
-        let beside = done.strip_suffix("\u{1}done")?;
+    /// Returns the name of the lock whose side key with this name `side` is; `None` for any other key.
+    pub(in crate::backend) fn lock_of<'a>(side: &'a str, name: &str) -> Option<&'a str> {
+        let beside = side.strip_suffix(name)?.strip_suffix('\u{1}')?;
         let lock = match beside.strip_suffix('\u{1}') {
             Some(tagged) => tagged,
             None => beside.strip_prefix('{')?.strip_suffix('}')?,
         };
-        (Self::at(lock.to_owned()).done() == done).then_some(lock)
+        (Self::at(lock.to_owned()).side(name) == side).then_some(lock)
     }
 
     /// Returns the key of the list on which the holder with this id listens.
@@ -176,7 +176,12 @@ mod tests {
             let all =
                 |keys: &Keys| [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.ear("")]].concat();
             for ours in all(&one) {
-                prop_assert_eq!(Keys::lock_of(&ours), (ours == one.done()).then_some(one.lock.as_str()), "{:?}", ours);
+                prop_assert_eq!(
+                    Keys::lock_of(&ours, "done"),
+                    (ours == one.done()).then_some(one.lock.as_str()),
+                    "{:?}",
+                    ours
+                );
                 let shared = all(&other).contains(&ours);
                 prop_assert_eq!(shared, one.lock == other.lock, "{:?} of {} and {}", ours, one.lock, other.lock);
             }

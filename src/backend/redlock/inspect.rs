@@ -18,7 +18,9 @@ use crate::backend::redis::raw::Raw;
 use crate::backend::redis::rights::{LOOK, Rights};
 use crate::backend::redlock::errors::{Failures, failed, no_majority, unanswered};
 use crate::backend::redlock::quorum::majority;
-use crate::backend::survey::{Left, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT, Vote};
+use crate::backend::survey::{
+    Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT, Vote,
+};
 use crate::clock::within;
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -206,6 +208,14 @@ impl Survey for RedlockSurvey {
             self.ask(async |survey| survey.successes(prefix).await).await?.into_iter().flatten().flatten()
         {
             found.add(spot, done);
+        }
+        Ok(found)
+    }
+
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        let mut found = Meetings::of_latches(prefix);
+        for seen in self.ask(async |survey| survey.meeting_points(prefix).await).await?.into_iter().flatten() {
+            found.latches.extend(seen.latches);
         }
         Ok(found)
     }

@@ -13,7 +13,9 @@ use crate::backend::sql::seen::{Line, columns_of, other_name, seen};
 use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
-use crate::backend::survey::{Left, MOST, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, Left, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+};
 use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
@@ -210,6 +212,30 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
             match rows.last().and_then(|row| row.get(1)) {
                 Some(Some(name)) if rows.len() == PAGE => last.clone_from(name),
                 _ => return Ok(found),
+            }
+        }
+    }
+
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        let begins = name::beginning(&self.namespace, prefix);
+        let (mut found, mut last) = (Meetings::of(prefix), String::new());
+        loop {
+            let rows = match self.ask(|table| D::LOOKS.met(table, &begins, &last), Tables::RECORD).await {
+                Err(Unasked::Said(said, _)) if said.is_missing_table() => Vec::new(),
+                answered => answered?,
+            };
+            let is_last = rows.len() < PAGE;
+            for row in rows {
+                let [_, Some(name), Some(latch), Some(barrier)] = &row[..] else { return Err(self.malformed()) };
+                for (kind, _) in [(Kind::Latch, latch), (Kind::Barrier, barrier)].iter().filter(|(_, is)| *is == "1") {
+                    if let Some(spot) = name::spot(&self.namespace, name) {
+                        found.add(*kind, spot);
+                    }
+                }
+                last.clone_from(name);
+            }
+            if is_last {
+                return Ok(found);
             }
         }
     }

@@ -42,6 +42,8 @@ pub(crate) struct Looks {
     pub done: &'static str,
     /// Asks for the last successes under many locks.
     pub all_done: &'static str,
+    /// Asks for the latches and barriers in use.
+    pub met: &'static str,
     /// The current time in UTC, as people would write it in a statement.
     pub now: &'static str,
     /// Asks the server about itself.
@@ -90,6 +92,11 @@ impl Looks {
     /// Returns the request for the last successes under the next locks that begin with `begins` and come after `after`.
     pub(crate) fn all_done(&self, table: &Table, begins: &str, after: &str) -> String {
         self.page(self.all_done, table, begins, after)
+    }
+
+    /// Returns the request for the next latches and barriers in use that begin with `begins` and come after `after`.
+    pub(crate) fn met(&self, table: &Table, begins: &str, after: &str) -> String {
+        self.page(self.met, table, begins, after)
     }
 
     /// Returns the request for the next page of names that begin with `begins` and come after `after`.
@@ -165,6 +172,7 @@ impl Looks {
         let others = [
             self.names(&table, "a{b}", "it's {now}"),
             self.all_done(&table, "a{b}", "it's {now}"),
+            self.met(&table, "a{b}", "it's {now}"),
             self.trace(&table, &spot.place),
             self.done(&table, &spot.place),
         ];

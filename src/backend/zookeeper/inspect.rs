@@ -12,13 +12,16 @@ use futures_util::future::join_all;
 
 use crate::backend::Error;
 use crate::backend::net::location::nested_hint;
-use crate::backend::survey::{MOST, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::hold::Hold;
+use crate::backend::zookeeper::latch::counts_until;
 use crate::backend::zookeeper::line::contenders;
 use crate::backend::zookeeper::membership;
-use crate::backend::zookeeper::names::{Directory, key_of, sequence};
+use crate::backend::zookeeper::names::{Directory, key_of, met, sequence};
 use crate::backend::zookeeper::nodes::absent;
 use crate::backend::zookeeper::opening::Opening;
 use crate::backend::zookeeper::seen::Found;
@@ -164,14 +167,28 @@ impl ZookeeperSurvey {
         Ok(lists)
     }
 
-    /// Returns the keys in the namespace that begin with `prefix` and have a directory, or one next to it. Some may
-    /// come twice.
-    async fn keys(&mut self, prefix: &str) -> Result<Vec<Key>, Error> {
+    /// Returns the keys in the namespace that begin with `prefix` and have a directory of which `key_of` reads the name. Some
+    /// may come twice.
+    async fn keys(&mut self, prefix: &str, key_of: impl Fn(&str) -> Option<Key>) -> Result<Vec<Key>, Error> {
         let Ok(any) = Key::parse("x".as_ref()) else { return Ok(Vec::new()) };
         let above = self.directory(&any)?.above().to_owned();
         let all = self.list(&[above]).await?;
         let keys = all.iter().flatten().filter_map(|name| key_of(name));
         Ok(keys.filter(|key| key.as_str().starts_with(prefix)).collect())
+    }
+
+    /// Returns `true` if one of these nodes of a latch still counts, by this host's clock.
+    async fn is_in_use(&mut self, latch: &str, nodes: &[String]) -> Result<bool, Error> {
+        for nodes in nodes.chunks(TOGETHER) {
+            let paths = nodes.iter().map(|node| format!("{latch}/{node}")).collect();
+            let read = self.read(latch, paths).await?;
+            let counts =
+                |(data, stat): &(Vec<u8>, Stat)| counts_until(data, stat).is_some_and(|end| end > wall_millis());
+            if read.iter().flatten().any(counts) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Lists the nodes in the lock's own directory, and the minimum holds in the one next to it.
@@ -245,9 +262,26 @@ impl Survey for ZookeeperSurvey {
 
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         let mut found = Successes::default();
-        for key in self.keys(prefix).await? {
+        for key in self.keys(prefix, key_of).await? {
             if let Some(done) = self.last_success(&key).await? {
                 found.add(Spot::of(&key, self.directory(&key)?.path()), done);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn meetings(&mut self, prefix: &str) -> Result<Meetings, Error> {
+        let mut found = Meetings::of(prefix);
+        for (kind, what) in [(Kind::Latch, "latch"), (Kind::Barrier, "meet")] {
+            for key in self.keys(prefix, |name| met(name, what)).await? {
+                let path = self.directory(&key)?.meeting(what);
+                let nodes = self.list(std::slice::from_ref(&path)).await?.concat();
+                // The parties of a barrier are nodes of their sessions.
+                let is_in_use =
+                    if kind == Kind::Latch { self.is_in_use(&path, &nodes).await? } else { !nodes.is_empty() };
+                if is_in_use {
+                    found.add(kind, Spot::of(&key, path));
+                }
             }
         }
         Ok(found)
@@ -277,7 +311,7 @@ impl Survey for ZookeeperSurvey {
 
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error> {
         let mut smallest = Smallest::new(None);
-        for key in self.keys(prefix).await? {
+        for key in self.keys(prefix, key_of).await? {
             if let Ok(directory) = self.directory(&key) {
                 smallest.add(Spot::of(&key, directory.path()));
             }

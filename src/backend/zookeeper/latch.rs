@@ -8,7 +8,7 @@ Their age is measured by the servers' clock, which a look reads by writing to th
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher};
+use ::zookeeper_client::{CreateMode, Error as ZkError, OneshotWatcher, Stat};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
@@ -28,6 +28,13 @@ struct Kept {
     keep: u64,
     #[serde(flatten)]
     failure: LatchFailure,
+}
+
+/// Returns the time until which a node with this data counts, in milliseconds since 1970 by the servers' clock; `None` if it is
+/// no node of a latch.
+pub(super) fn counts_until(data: &[u8], stat: &Stat) -> Option<u64> {
+    let kept = serde_json::from_slice::<Kept>(data).ok()?;
+    Some(u64::try_from(stat.mtime).unwrap_or_default().saturating_add(kept.keep))
 }
 
 /// One dlock at a latch.

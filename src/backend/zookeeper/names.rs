@@ -151,6 +151,11 @@ pub(super) fn key_of(name: &str) -> Option<Key> {
     Key::parse(key.as_ref().as_ref()).ok().filter(|key| fitted(&key.encoded()) == name)
 }
 
+/// Returns the key of the latch or barrier (`what`) whose directory has this name; `None` for any other directory.
+pub(super) fn met(name: &str, what: &str) -> Option<Key> {
+    key_of(name.strip_suffix(BESIDE)?.strip_suffix(what)?.strip_suffix('%')?)
+}
+
 /// The names of our nodes, without their sequence numbers, in order of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {

@@ -5,6 +5,7 @@ mod closed;
 mod faults;
 mod foreign;
 mod many;
+mod met;
 mod odd;
 pub mod rights;
 mod rows;

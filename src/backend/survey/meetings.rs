@@ -1,0 +1,50 @@
+/*!
+The latches and barriers that a list names.
+*/
+
+use std::collections::BTreeSet;
+
+use crate::backend::survey::Spot;
+
+/// A kind of meeting point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A latch.
+    Latch,
+    /// A barrier.
+    Barrier,
+}
+
+/// The latches and barriers whose names begin with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Meetings {
+    prefix: String,
+    /// The latches with a name that has arrived, or with a failure.
+    pub latches: BTreeSet<Spot>,
+    /// The barriers where parties wait; `None` if the service has no barriers.
+    pub barriers: Option<BTreeSet<Spot>>,
+}
+
+impl Meetings {
+    /// Returns none yet, of a service that has both kinds.
+    #[must_use]
+    pub(crate) fn of(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), latches: BTreeSet::new(), barriers: Some(BTreeSet::new()) }
+    }
+
+    /// Returns none yet, of a service that has no barriers.
+    #[must_use]
+    pub(crate) fn of_latches(prefix: &str) -> Self {
+        Self { barriers: None, ..Self::of(prefix) }
+    }
+
+    /// Adds one, unless its name begins otherwise. One whose name is unknown has none that begins with a prefix.
+    pub(crate) fn add(&mut self, kind: Kind, spot: Spot) {
+        if spot.key.as_deref().unwrap_or_default().starts_with(&self.prefix) {
+            match kind {
+                Kind::Latch => self.latches.insert(spot),
+                Kind::Barrier => self.barriers.as_mut().is_some_and(|barriers| barriers.insert(spot)),
+            };
+        }
+    }
+}
