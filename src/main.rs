@@ -5,9 +5,9 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 
 # Where things are
 
-* `cli` defines the options; `settings` makes values of them and of config files, with their origins. `exit`: exit codes.
-* `command` has a file or folder for each subcommand. Only `command/run` and `command/keeping` know both locks
-  and processes.
+* `cli` defines the options, and `settings` makes values of them and of config files, each with its origin. `exit` has
+  the exit codes.
+* `command` has a file or folder for each subcommand. Only its `run` and `keeping` know both locks and processes.
 * `backend` has a folder for each lock service. `registry` lists them, and `net` connects to their servers. Nothing
   outside a backend's folder knows it by name. `lock` is the rule by which all of them decide whose turn it is.
 * `lease` decides when to ask a backend: to take a lock, to keep it, to give it back. It knows nothing of processes.
@@ -22,8 +22,8 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 # The life of `dlock run`
 
 `command/run/setup` forks the guard before anything else. `lease/taking` takes the lock, or waits for it. The guard
-starts the command; `lease/keeper` renews the lease until the command has ended, and `command/run/hold` waits for
-the first of its end, a loss, a time-out and a signal. When the lock cannot be kept, the guard stops the command before
+starts the command; `lease/keeper` renews the lease until the command has ended, and `command/run/hold` waits for the
+first of its end, a loss, a time-out and a signal. When the lock cannot be kept, the guard stops the command before
 the lease can end. It got the deadline with the last renewal, and needs no dlock for that. The remaining processes are
 stopped, the lock is released, and `command/run/ending` decides how dlock exits.
 */

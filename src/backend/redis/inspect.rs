@@ -173,8 +173,8 @@ impl<W: Way> RedisSurvey<W> {
         }
     }
 
-    /// Reads the latches and barriers whose names begin with `prefix`, see [`Survey::meetings`]. Their keys end with what they
-    /// keep.
+    /// Reads the latches and barriers whose names begin with `prefix`, see [`Survey::meetings`]. Their keys expire with
+    /// what they keep.
     pub(in crate::backend) async fn meeting_points(&mut self, prefix: &str) -> Result<Meetings, Error> {
         let begins = self.namespace.prefix(':');
         let pattern = format!("*{}*", escaped(&format!("{begins}{}", encoded(prefix))));

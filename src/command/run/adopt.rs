@@ -1,6 +1,6 @@
 /*!
-A run under a lock that is held by its handle: it renews the lock before, during and after the command, and never gives
-it back. If a process keeps the lock, the run registers with it: the keeper waits until nothing of the run is left.
+A run under a lock that is held by its handle: renewed before, during and after the command, and never given back. If a
+process keeps the lock, the run registers with it: the keeper gives the lock back only when nothing of the run is left.
 */
 
 use std::os::fd::OwnedFd;

@@ -1,6 +1,6 @@
 /*!
-The locked files of outer runs, which a command inherits: a lock file stays locked after its dlock was killed, as long as
-a process has the locked descriptor.
+The locked files of outer runs, which a command inherits: a lock file stays locked after its dlock was killed, as long
+as a process has the locked descriptor.
 */
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
