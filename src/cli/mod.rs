@@ -75,7 +75,8 @@ kernel hides the locks of processes outside it: if the lock file names such a ho
 /// The long description of `dlock list`.
 const LIST_ABOUT: &str = "\
 Shows every lock in the namespace that is held or blocked, sorted by name, with its holder and the number of its waiters. This \
-takes no lock, joins no queue and extends no lease; the right to read is enough. The exit code is 0, whatever is found.";
+takes no lock, joins no queue and extends no lease; the right to read is enough. The exit code is 0, whatever is found. With --json, \
+the document also names the latches and barriers that are in use (latches, barriers).";
 
 /// flock(1) for clusters: run a command under a lock.
 #[derive(Debug, Parser)]

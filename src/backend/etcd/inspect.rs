@@ -293,7 +293,10 @@ impl Survey for EtcdSurvey {
         for key in self.keys(prefix, |key| met(key).is_some()).await? {
             let Some((lock, place, what)) = met(&key) else { continue };
             let kind = if what == "latch" { Kind::Latch } else { Kind::Barrier };
-            if let Some(spot) = lock.strip_prefix(&begins).map(|lock| Spot::read(lock, place)) {
+            // A name that is not a valid spelling of a key belongs to another namespace.
+            if let Some(spot @ Spot { key: Some(_), .. }) =
+                lock.strip_prefix(&begins).map(|lock| Spot::read(lock, place))
+            {
                 found.add(kind, spot);
             }
         }

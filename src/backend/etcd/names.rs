@@ -47,8 +47,8 @@ pub(super) fn recorded(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key).ok()?.split_once(ONCE).map(|(lock, _)| lock)
 }
 
-/// The lock beside which this key of a latch or barrier is, spelled with its namespace, the place of the latch or barrier, and its
-/// kind; `None` for any other key.
+/// The lock beside which this key of a latch or barrier is, spelled with its namespace, the place of the latch or
+/// barrier, and its kind; `None` for any other key.
 pub(super) fn met(key: &[u8]) -> Option<(&str, &str, &str)> {
     let text = std::str::from_utf8(key).ok()?;
     let (lock, rest) = text.split_once('\u{1}')?;

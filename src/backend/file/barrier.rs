@@ -52,7 +52,8 @@ fn living(file: &File, id: &str) -> Result<(Vec<Seat>, bool), String> {
 
 /// Returns `true` if the file is that of a barrier where a party waits.
 pub(super) fn is_in_use(file: &File) -> bool {
-    living(file, "").is_ok_and(|(living, _)| !living.is_empty())
+    // A writer may have been in the middle of its work.
+    living(file, "").or_else(|_| living(file, "")).is_ok_and(|(living, _)| !living.is_empty())
 }
 
 /// Locks and returns a byte that nobody has locked, never the first one.

@@ -301,23 +301,31 @@ impl Survey for FileSurvey {
         let mut found = Meetings::of(prefix);
         let Some((place, name)) = &self.place else { return Ok(found) };
         let refused = |error: std::io::Error| unlisted(&place.path, &error);
-        for entry in std::fs::read_dir(&place.path).map_err(refused)? {
-            let entry = entry.map_err(refused)?;
-            let file = entry.file_name();
-            let kind = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)]
-                .into_iter()
-                .find_map(|(kind, ending)| Some((kind, file.to_str()?.strip_suffix(ending)?)));
-            let Some((kind, stem)) = kind.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_file())) else {
-                continue;
-            };
+        let files = match name {
+            // Those beside a file that is named by its path.
+            Some(name) => {
+                [LATCH, MEET].map(|ending| [name.as_os_str(), OsStr::new(ending)].join(OsStr::new(""))).into()
+            }
+            None => {
+                let files = std::fs::read_dir(&place.path).map_err(refused)?;
+                files.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>, _>>().map_err(refused)?
+            }
+        };
+        for file in files {
+            let kinds = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)].into_iter();
+            let kind =
+                kinds.filter_map(|(kind, ending)| Some((kind, file.as_bytes().strip_suffix(ending.as_bytes())?)));
+            let Some((kind, stem)) = kind.last() else { continue };
             let path = place.path.join(&file);
             let shown = path.display().to_string();
-            let spot = match name {
-                None => Spot::read(stem, shown),
-                // Those beside a file that is named by its path have no other name either.
-                Some(name) if name == stem => Spot { key: None, place: shown },
-                Some(_) => continue,
+            let spot = match std::str::from_utf8(stem) {
+                Ok(stem) if name.is_none() => Spot::read(stem, shown),
+                _ => Spot { key: None, place: shown },
             };
+            let is_file = || std::fs::symlink_metadata(&path).is_ok_and(|about| about.is_file());
+            if !found.wants(&spot) || !is_file() {
+                continue;
+            }
             let opened = place.existing_file(&file).map_err(|reason| no_lock_file(&path, &reason))?;
             let is_in_use = if kind == Kind::Latch { latch::is_in_use } else { barrier::is_in_use };
             if opened.is_some_and(|file| is_in_use(&file)) {

@@ -69,7 +69,8 @@ impl Record {
 
 /// Returns `true` if the file is that of a latch with a name or a failure that counts.
 pub(super) fn is_in_use(file: &File) -> bool {
-    let record = read::<Record>(file).map(|record| record.at(wall_millis()));
+    // A writer may have been in the middle of its work.
+    let record = read::<Record>(file).or_else(|_| read(file)).map(|record| record.at(wall_millis()));
     record.is_ok_and(|record| record.failed.is_some() || !record.arrivals.is_empty())
 }
 

@@ -183,9 +183,12 @@ impl<W: Way> RedisSurvey<W> {
             let (next, keys) = self.page(&cursor, &pattern).await?;
             for key in &keys {
                 for (kind, name, place) in MEETINGS {
-                    let lock = Keys::lock_of(key, name);
-                    if let Some((lock, encoded)) = lock.and_then(|lock| Some((lock, lock.strip_prefix(&begins)?))) {
-                        found.add(kind, Spot::read(encoded, Keys::at(lock.to_owned()).side(place)));
+                    let Some(lock) = Keys::lock_of(key, name) else { continue };
+                    let Some(encoded) = lock.strip_prefix(&begins) else { continue };
+                    let spot = Spot::read(encoded, Keys::at(lock.to_owned()).side(place));
+                    // A name that is not a valid spelling of a key belongs to another namespace.
+                    if spot.key.is_some() && found.wants(&spot) {
+                        found.add(kind, spot);
                     }
                 }
             }

@@ -38,13 +38,17 @@ impl Meetings {
         Self { barriers: None, ..Self::of(prefix) }
     }
 
-    /// Adds one, unless its name begins otherwise. One whose name is unknown has none that begins with a prefix.
+    /// Returns `true` if its name begins with the prefix. An unknown name begins with no prefix but the empty one.
+    #[must_use]
+    pub(crate) fn wants(&self, spot: &Spot) -> bool {
+        spot.key.as_deref().unwrap_or_default().starts_with(&self.prefix)
+    }
+
+    /// Adds one, whatever its name.
     pub(crate) fn add(&mut self, kind: Kind, spot: Spot) {
-        if spot.key.as_deref().unwrap_or_default().starts_with(&self.prefix) {
-            match kind {
-                Kind::Latch => self.latches.insert(spot),
-                Kind::Barrier => self.barriers.as_mut().is_some_and(|barriers| barriers.insert(spot)),
-            };
-        }
+        match kind {
+            Kind::Latch => self.latches.insert(spot),
+            Kind::Barrier => self.barriers.as_mut().is_some_and(|barriers| barriers.insert(spot)),
+        };
     }
 }

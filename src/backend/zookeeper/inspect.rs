@@ -107,15 +107,20 @@ impl ZookeeperSurvey {
     async fn read(&mut self, directory: &str, paths: Vec<String>) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
         let mut read = Vec::with_capacity(paths.len());
         for paths in paths.chunks(TOGETHER) {
-            let asked = self.ask(directory, |client| async move {
-                let answers = join_all(paths.iter().map(|path| client.get_data(path))).await;
-                answers.into_iter().map(absent).collect::<Result<Vec<_>, _>>()
-            });
             // No more than this is shown of data that others have written.
             let shown = |(data, stat): (Vec<u8>, Stat)| (data[..data.len().min(MAX_SHOWN)].to_vec(), stat);
-            read.extend(asked.await?.into_iter().map(|found| found.map(shown)));
+            read.extend(self.read_whole(directory, paths).await?.into_iter().map(|found| found.map(shown)));
         }
         Ok(read)
+    }
+
+    /// Reads these few nodes at once; `None` stands for a missing node.
+    async fn read_whole(&mut self, directory: &str, paths: &[String]) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Error> {
+        let asked = self.ask(directory, |client| async move {
+            let answers = join_all(paths.iter().map(|path| client.get_data(path))).await;
+            answers.into_iter().map(absent).collect::<Result<Vec<_>, _>>()
+        });
+        asked.await
     }
 
     /// Reads the first nodes and the minimum holds of the lock in this directory, given their names.
@@ -180,8 +185,8 @@ impl ZookeeperSurvey {
     /// Returns `true` if one of these nodes of a latch still counts, by this host's clock.
     async fn is_in_use(&mut self, latch: &str, nodes: &[String]) -> Result<bool, Error> {
         for nodes in nodes.chunks(TOGETHER) {
-            let paths = nodes.iter().map(|node| format!("{latch}/{node}")).collect();
-            let read = self.read(latch, paths).await?;
+            let paths: Vec<String> = nodes.iter().map(|node| format!("{latch}/{node}")).collect();
+            let read = self.read_whole(latch, &paths).await?;
             let counts =
                 |(data, stat): &(Vec<u8>, Stat)| counts_until(data, stat).is_some_and(|end| end > wall_millis());
             if read.iter().flatten().any(counts) {
@@ -263,8 +268,10 @@ impl Survey for ZookeeperSurvey {
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         let mut found = Successes::default();
         for key in self.keys(prefix, key_of).await? {
+            // Without a namespace, directories of others may have names that no lock can have.
+            let Ok(directory) = self.directory(&key) else { continue };
             if let Some(done) = self.last_success(&key).await? {
-                found.add(Spot::of(&key, self.directory(&key)?.path()), done);
+                found.add(Spot::of(&key, directory.path()), done);
             }
         }
         Ok(found)
@@ -274,7 +281,8 @@ impl Survey for ZookeeperSurvey {
         let mut found = Meetings::of(prefix);
         for (kind, what) in [(Kind::Latch, "latch"), (Kind::Barrier, "meet")] {
             for key in self.keys(prefix, |name| met(name, what)).await? {
-                let path = self.directory(&key)?.meeting(what);
+                let Ok(directory) = self.directory(&key) else { continue };
+                let path = directory.meeting(what);
                 let nodes = self.list(std::slice::from_ref(&path)).await?.concat();
                 // The parties of a barrier are nodes of their sessions.
                 let is_in_use =

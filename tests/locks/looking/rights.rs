@@ -1,6 +1,6 @@
 //! Users who may only read: that is enough to look, and a right that is missing is named.
 
-use crate::locks::looking::{names, read};
+use crate::locks::looking::{look, names, read};
 use crate::support::database_services::DatabaseService;
 use crate::support::databases::Engine;
 use crate::support::dlock::Dlock;
@@ -75,6 +75,7 @@ fn the_right_to_read_is_enough<E: Engine>(made: &str, whose: &str, granted: impl
     let (holder, waiter) = (service.hold("job"), service.queue_up("job", &["-q"]));
     let group = Gated::spawn(service.scratch(), service.run("shared").arg("-s"));
     group.wait_held();
+    look(&service, &["latch", "-k", "build", "done", "--as", "a"]).output().success();
     service.sql(made);
     let viewer = |words: &[&str]| viewer(&service, E::KIND, words);
     let refused = viewer(&["status", "-k", "job"]).output();
@@ -86,9 +87,15 @@ fn the_right_to_read_is_enough<E: Engine>(made: &str, whose: &str, granted: impl
     outcome.code(75).quiet();
     let seen = read(&outcome);
     assert_eq!((&seen["holder"]["pid"], &seen["queue"][0]["pid"]), (&holder.pid().into(), &waiter.pid().into()));
-    let outcome = viewer(&["list", "--json"]).output();
-    outcome.success();
-    assert_eq!(names(&read(&outcome)), ["job", "shared"]);
+    // What may not be read is not reported as missing.
+    for latches in [None, Some("build")] {
+        let outcome = viewer(&["list", "--json"]).output();
+        outcome.success();
+        let list = read(&outcome);
+        assert_eq!((names(&list), list["latches"][0]["key"].as_str()), (vec!["job", "shared"], latches), "{list}");
+        assert_eq!((list["latches"].is_null(), list["barriers"].is_null()), (latches.is_none(), latches.is_none()));
+        service.sql(&granted("dlock_record"));
+    }
     holder.let_go().success();
     waiter.let_go().success();
     group.let_go().success();

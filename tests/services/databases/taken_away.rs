@@ -29,8 +29,9 @@ fn ends<E: Engine>(change: &str, why: &str) -> DatabaseService<E> {
     service.sql(change);
     let changed = boottime();
     // The next renewal finds out, within a third of the lease, and SIGKILL comes a quarter of it later.
-    let died = tree.died_at();
-    assert!(died < changed + Duration::from_millis(1600), "{:?} later", died.saturating_sub(changed));
+    let (died, lease) = (tree.died_at(), Duration::from_secs(4));
+    let late = changed + lease / 3 + lease / 4 + Duration::from_millis(400);
+    assert!(died < late, "{:?} later", died.saturating_sub(changed));
     assert_lost(&dlock.wait(), why);
     service
 }
