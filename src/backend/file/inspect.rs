@@ -301,21 +301,17 @@ impl Survey for FileSurvey {
         let mut found = Meetings::of(prefix);
         let Some((place, name)) = &self.place else { return Ok(found) };
         let refused = |error: std::io::Error| unlisted(&place.path, &error);
-        let files = match name {
+        let files = if let Some(name) = name {
             // Those beside a file that is named by its path.
-            Some(name) => {
-                [LATCH, MEET].map(|ending| [name.as_os_str(), OsStr::new(ending)].join(OsStr::new(""))).into()
-            }
-            None => {
-                let files = std::fs::read_dir(&place.path).map_err(refused)?;
-                files.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>, _>>().map_err(refused)?
-            }
+            [LATCH, MEET].map(|ending| [name.as_os_str(), OsStr::new(ending)].join(OsStr::new(""))).into()
+        } else {
+            let files = std::fs::read_dir(&place.path).map_err(refused)?;
+            files.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>, _>>().map_err(refused)?
         };
         for file in files {
-            let kinds = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)].into_iter();
-            let kind =
-                kinds.filter_map(|(kind, ending)| Some((kind, file.as_bytes().strip_suffix(ending.as_bytes())?)));
-            let Some((kind, stem)) = kind.last() else { continue };
+            let mut kinds = [(Kind::Latch, LATCH), (Kind::Barrier, MEET)].into_iter();
+            let read = |(kind, ending): (Kind, &str)| Some((kind, file.as_bytes().strip_suffix(ending.as_bytes())?));
+            let Some((kind, stem)) = kinds.find_map(read) else { continue };
             let path = place.path.join(&file);
             let shown = path.display().to_string();
             let spot = match std::str::from_utf8(stem) {
