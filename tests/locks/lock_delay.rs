@@ -14,7 +14,6 @@ use crate::support::scratch::Scratch;
 use crate::support::service::{Gated, Service};
 
 on_every_server! {
-    ;
     the_command_is_gone_when_its_lease_ends_and_the_next_one_comes_later
 }
 

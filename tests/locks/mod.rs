@@ -1,6 +1,6 @@
 //! What the words of the contract mean, on every service.
 
-// What the words of the contract mean: one suite, run on every backend.
+// Exclusion, waiting, order and endings: one suite, run on every backend.
 mod contract;
 
 // What is said while dlock waits and when it is refused, and what waiting costs.

@@ -18,7 +18,7 @@ use crate::support::service::{EtcdService, Gated, Service};
 
 on_every_backend! {
     a_failure_is_taken_over_and_a_success_is_not_repeated
-    those_who_wait_skip_when_another_has_succeeded;
+    those_who_wait_skip_when_another_has_succeeded
     the_last_success_is_told
 }
 

@@ -75,7 +75,7 @@ fn process(pid: i32, mode: Option<Mode>) -> Party {
 
 /// This host's knowledge of processes.
 const HERE: Processes = Processes { process, numbers: numbers_of, is_unseen, sees_all };
-/// The same for lists, where a lock file without a visible or recorded holder does not count as a lock.
+/// This host's knowledge of processes, for lists: a lock file without a visible or recorded holder is no lock there.
 const LISTED: Processes = Processes { sees_all: || true, ..HERE };
 
 /// Returns `true` if a holder may be in a PID namespace whose locks the kernel does not show here.

@@ -47,7 +47,7 @@ fn last<T>(file: &File, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     last_in(file, from, usize::try_from(length - from).ok()?, read)
 }
 
-/// The same for the lines in `length` bytes at the offset `from`.
+/// Applies `read` to the lines in `length` bytes at the offset `from`, last line first, and returns its first result.
 fn last_in<T>(file: &File, from: u64, length: usize, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let mut bytes = vec![0; length];
     let there = file.read_at(&mut bytes, from).ok()?;

@@ -14,7 +14,7 @@ use super::dlock;
 on_every_backend! {
     who_waits_is_let_through_by_the_last_name
     a_failure_reaches_those_who_wait_now_and_later
-    a_name_counts_for_as_long_as_it_is_kept;
+    a_name_counts_for_as_long_as_it_is_kept
     a_name_counts_once_and_a_wait_after_the_fact_returns_at_once
     what_is_forgotten_leaves_nothing_behind
     a_wait_that_runs_out_is_told_from_a_signal

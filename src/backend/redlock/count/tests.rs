@@ -33,7 +33,7 @@ fn taken(id: &str, numbers: &[u32]) -> Obstacle {
     Obstacle { taken: numbers.to_vec(), ..together(slots(3), id, numbers.len() as u64) }
 }
 
-/// The same obstacle, where a writer goes first.
+/// Returns the obstacle with a writer that goes first.
 fn behind(obstacle: Obstacle) -> Obstacle {
     Obstacle { writer: Some("w".to_owned()), ..obstacle }
 }
