@@ -103,8 +103,10 @@ fn play_beside(cell: Cell, seed: u64, length: Length, heavy: bool) -> Report {
     report.stall = stall::worst_since(start);
     report.busy = stall::busiest_since(start);
     if heavy {
-        // The kernel clears away what it leaves, which takes time.
+        // The kernel clears away what it leaves, which takes time; and servers that wait for the disk with each write would
+        // not answer while it is busy with what this crowd wrote.
         stall::wait_calm();
+        nix::unistd::sync();
     }
     give_back(cell.column, taken.filter(|(_, uses)| report.violations.is_empty() && *uses < USES));
     report
