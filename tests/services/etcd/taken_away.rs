@@ -28,7 +28,10 @@ fn ends(change: impl FnOnce(&EtcdService, &Entry), why: &str) {
     let dlock = service.run("job").args(["-t", "4s"]).shell(tree.work()).lifeline(tree.end()).spawn();
     tree.wait_grown();
     renewed(&service.etcd);
+    // No renewal comes between two steps of the change.
+    dlock.signal(Signal::SIGSTOP);
     change(&service, &contenders(&service)[0]);
+    dlock.signal(Signal::SIGCONT);
     let changed = boottime();
     // The next renewal finds out, within a third of the lease, and SIGKILL comes a quarter of it later.
     let (died, lease) = (tree.died_at(), Duration::from_secs(4));
