@@ -43,8 +43,17 @@ impl Held {
         }
     }
 
-    /// This dlock, wanting the lock as the holders have it. It is told by variables, so it may have its command already; runs
-    /// inside of it inherit them.
+    /// The options of a run that wants the lock as the holders have it: for runs inside of others, to which the variables
+    /// are not passed on.
+    pub fn options(self) -> String {
+        match self {
+            Self::Alone => String::new(),
+            Self::Shared => "--shared".to_owned(),
+            Self::Slots => format!("--slots {SLOTS}"),
+        }
+    }
+
+    /// This dlock, wanting the lock as the holders have it. It is told by variables, so it may have its command already.
     pub fn wanted_by(self, dlock: Dlock) -> Dlock {
         let (mode, dlock) = match self {
             Self::Alone => return dlock,

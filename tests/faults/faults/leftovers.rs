@@ -88,7 +88,7 @@ pub fn covered_run(episode: &mut Episode<'_>) {
     let deaf = format!("trap '' TERM; {}; sleep 1000; true", words.say("$$"));
     let work: Vec<String> = episode.section(&deaf).iter().map(|word| quoted(&word.to_string_lossy())).collect();
     let (url, session) = (episode.world.url(), if episode.coin() { "setsid" } else { "" });
-    let options = format!("--key {KEY} --backend '{url}' --kill-after 300ms");
+    let options = format!("--key {KEY} --backend '{url}' --kill-after 300ms {}", episode.held.options());
     let script = format!("{session} '{}' run {options} -- {} 2>/dev/null & {}", *DLOCK, work.join(" "), gate.wait());
     let dlock = episode.dlock(Way::Straight).shell(script);
     let holder = episode.hold_as_told(dlock);
