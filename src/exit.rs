@@ -1,9 +1,7 @@
 /*!
-The exit codes of dlock. Only this file and [`meanings`] know the numbers, except those of flock(1), which are in
+The exit codes of dlock. Only this file knows the numbers, except those of flock(1), which are in
 `command/flock`.
 */
-
-pub(crate) mod meanings;
 
 use std::process::ExitCode;
 
