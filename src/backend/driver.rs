@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Options, Service};
+use crate::backend::service::{Options, Service};
 
 /// A kind of lock service.
 pub(crate) struct Driver {

@@ -82,7 +82,7 @@ impl LatchFailure {
 
 /// One dlock at a latch.
 ///
-/// As with a [`Contender`](crate::backend::Contender), every future may be dropped at any point, every request may be
+/// As with a [`Contender`](crate::backend::contender::Contender), every future may be dropped at any point, every request may be
 /// repeated, time-outs and retries are up to the caller, and only [`Latch::changed`] waits.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Latch {
@@ -130,7 +130,7 @@ pub(crate) enum Gathering {
 
 /// One dlock at a barrier.
 ///
-/// As with a [`Contender`](crate::backend::Contender), every future may be dropped at any point, every request may be
+/// As with a [`Contender`](crate::backend::contender::Contender), every future may be dropped at any point, every request may be
 /// repeated, time-outs and retries are up to the caller, and only [`Barrier::changed`] waits.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Barrier {

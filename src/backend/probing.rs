@@ -7,10 +7,10 @@ A check needs only the rights of a user who may run locks, and changes nothing; 
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::reaching::{Reached, reach};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Wire};
-use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::key::{Key, Namespace};
 

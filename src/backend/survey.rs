@@ -13,9 +13,9 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
+use crate::backend::error::{Error, ErrorKind};
 pub(crate) use crate::backend::survey::meetings::{Kind, Meetings};
 pub(crate) use crate::backend::survey::names::{Names, Smallest};
-use crate::backend::{Error, ErrorKind};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
 use crate::holder::{Holder, Published};

@@ -10,7 +10,7 @@ use crate::backend::driver::{Driver, Follows, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
-use crate::backend::{Options, Service};
+use crate::backend::service::{Options, Service};
 
 /// Schemes that are less similar than this are not suggested for each other.
 const LEAST_LIKENESS: f64 = 0.9;

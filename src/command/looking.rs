@@ -5,8 +5,8 @@ may pass, and adds what this host knows of the processes that were found.
 
 use std::time::Duration;
 
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::survey::{Party, Seen, Survey};
-use crate::backend::{Error, ErrorKind};
 use crate::clock::{Instant, within};
 use crate::command::session;
 use crate::exit::{Exit, Failure};

@@ -4,8 +4,9 @@ the user asks for details (`-v`, `--events`), and after a loss. A look that fail
 depends on it.
 */
 
+use crate::backend::contender::Lease;
+use crate::backend::service::Service;
 use crate::backend::survey::{Survey, TIMEOUT};
-use crate::backend::{Lease, Service};
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Owner;
 use crate::holder::ask::Ask;

@@ -5,7 +5,8 @@ here takes a lock that is not held.
 
 use std::time::Duration;
 
-use crate::backend::{Adopted, Contender, Error, ErrorKind, Released, Renewal, Used};
+use crate::backend::contender::{Adopted, Contender, Released, Renewal, Used};
+use crate::backend::error::{Error, ErrorKind};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::taking::give_back_until;
 use crate::lease::timing::acquire_timeout;

@@ -5,7 +5,8 @@ request has a time-out.
 
 use std::time::Duration;
 
-use crate::backend::{Attempt, Contender, ErrorKind, Grant, Lease, Queue, Released, Used};
+use crate::backend::contender::{Attempt, Contender, Grant, Lease, Queue, Released, Used};
+use crate::backend::error::ErrorKind;
 use crate::clock::{Instant, before, sleep_until};
 use crate::key::Key;
 use crate::lease::timing::{Delay, Grace, acquire_timeout};

@@ -184,7 +184,7 @@ mod tests {
     use ControlFlow::{Break, Continue};
 
     use super::*;
-    use crate::backend::ErrorKind;
+    use crate::backend::error::ErrorKind;
     use crate::lease::waiting::Trouble;
 
     fn names(text: &str) -> Vec<String> {

@@ -4,7 +4,7 @@ Requests that may fail: the time limit of each, its retries, and the pauses betw
 
 use std::time::Duration;
 
-use crate::backend::{Error, ErrorKind};
+use crate::backend::error::{Error, ErrorKind};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::waiting::{Failed, Trouble, Wait, rides_out};
 

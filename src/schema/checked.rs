@@ -104,7 +104,7 @@ pub(crate) fn checked(backend: &str, origin: &str, findings: &[Finding], samples
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::ErrorKind;
+    use crate::backend::error::ErrorKind;
 
     #[test]
     fn a_check_word_for_word_with_every_field_explained() {

@@ -6,11 +6,14 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::backend::claim::{Claim, Once};
 use crate::backend::conformance::Known;
 use crate::backend::conformance::draw::{Move, Play};
 use crate::backend::conformance::rule::{Rule, Seen, Step, Wish};
+use crate::backend::contender::{Attempt, Contender, Queue, Released, Renewal, Used};
+use crate::backend::error::{Error, ErrorKind};
+use crate::backend::service::Service;
 use crate::backend::survey::{Party, State, Survey};
-use crate::backend::{Attempt, Claim, Contender, Error, ErrorKind, Once, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, before, sleep_until, wall_millis};
 use crate::holder::ask::Ask;
 use crate::holder::{About, Owner};

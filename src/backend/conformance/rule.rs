@@ -2,7 +2,7 @@
 //! services, against which they play traces. It states what each answer must be and what is known afterwards, not how a
 //! service achieves that.
 
-use crate::backend::Used;
+use crate::backend::contender::Used;
 use crate::lock::admission::{Mode, enters};
 
 /// A program other than dlock.

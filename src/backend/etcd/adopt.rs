@@ -4,8 +4,9 @@ Takes over another process's lease and key at the cluster, whose names are deriv
 
 use etcd_client::{GetOptions, KeyValue};
 
+use crate::backend::error::Error;
 use crate::backend::etcd::contender::{EtcdContender, Session};
-use crate::backend::{self, Error};
+use crate::backend::{self};
 
 /// The create revision of our key if it is the key that was granted with `token`; 0, which no key has, if the key is
 /// missing or was created later.

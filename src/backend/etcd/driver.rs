@@ -8,7 +8,7 @@ use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings,
 use crate::backend::etcd::EtcdService;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Options, Service};
+use crate::backend::service::{Options, Service};
 
 /// The port that etcd listens on by default.
 const PORT: u16 = 2379;

@@ -9,7 +9,7 @@ use etcd_client::{
 };
 use futures_util::future::join_all;
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{
@@ -155,7 +155,7 @@ impl EtcdSurvey {
             && holder.published().is_some()
             && self.was_first(&prefix, line[0].created).await
         {
-            holder.token = crate::backend::token(line[0].created);
+            holder.token = crate::backend::contender::token(line[0].created);
         }
         let waiting = queue.len() as u64 + unread;
         let queue = queue.into_iter().map(|contender| contender.party).collect();

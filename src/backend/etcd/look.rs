@@ -12,11 +12,13 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Busy;
+use crate::backend::error::Error;
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{self, HOLD, entries, is_entry, mode_of, order, stem};
 use crate::backend::etcd::standing::{QueueView, Rest};
-use crate::backend::{Busy, Claim, Error};
 use crate::clock::wall_millis;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::{Entry, Mode};

@@ -49,14 +49,17 @@ use self::own::Extended;
 use self::probes::EtcdProbes;
 use self::session::value;
 use crate::backend;
+use crate::backend::claim::Claim;
+use crate::backend::contender::{
+    Adopted, Attempt, Busy, Contender, Grant, Lease, OtherSlots, Queue, Released, Renewal, Used,
+};
+use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::probing::{Probes, Wish};
+use crate::backend::service::Service;
 use crate::backend::survey::Survey;
-use crate::backend::{
-    Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, OtherSlots, Queue, Released, Renewal, Service, Used,
-};
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;

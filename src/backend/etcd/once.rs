@@ -7,11 +7,12 @@ etcd does not report its time, so the period is that of the asking host's clock.
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
+use crate::backend::contender::Used;
 use crate::backend::error::unrecorded;
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::etcd::contender::EtcdContender;
 use crate::backend::etcd::names::record;
 use crate::backend::etcd::session::seconds;
-use crate::backend::{Error, ErrorKind, Used};
 use crate::clock::wall_millis;
 use crate::holder::done::Done;
 use crate::lock::period::Period;

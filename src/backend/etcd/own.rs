@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, KeyValue, WatchOptions, WatchStream};
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::clock::{Instant, before};

@@ -8,12 +8,14 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, ResponseHeader, Txn, TxnOp,
 };
 
+use crate::backend::claim::Claim;
 use crate::backend::claim::Known;
+use crate::backend::contender::{Released, Used};
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Session};
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::names::{HOLD, hold_lease_of, key, lease_of, prefix};
 use crate::backend::etcd::own::{self, Extended};
-use crate::backend::{Claim, Error, ErrorKind, Released, Used};
 use crate::clock::{Instant, before, wall_millis};
 
 /// A duration in whole seconds, etcd's unit, rounded up.

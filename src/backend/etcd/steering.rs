@@ -5,11 +5,11 @@ that compares the create revision of the holder's key.
 
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{HOLD, stem};
 use crate::backend::survey::TIMEOUT;
-use crate::backend::{Error, ErrorKind};
 use crate::clock::within;
 use crate::holder::ask::{Ask, REMEMBERED};
 

@@ -4,7 +4,7 @@ Notices changes in time: for a waiter, the end or the entering of those before i
 
 use etcd_client::{Event, WatchFilterType, WatchOptions, WatchResponse};
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Watched};
 use crate::backend::etcd::errors;
 use crate::backend::etcd::names::{HOLD, prefix, stem, stop};

@@ -7,9 +7,10 @@ that, at an offset given by its seat, so that no holder overwrites another one. 
 
 use std::time::Duration;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::TOKEN_LIMIT;
 use crate::backend::file::errors;
 use crate::backend::file::kept::{Kept, millis};
-use crate::backend::{Claim, TOKEN_LIMIT};
 use crate::clock::wall_millis;
 use crate::holder::done::Done;
 use crate::holder::{Holder, LOCK_FILE, Published};
@@ -151,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::backend::Once;
+    use crate::backend::claim::Once;
     use crate::holder::About;
     use crate::lock::period::Period;
     use crate::property::{holds, made_of};

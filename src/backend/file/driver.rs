@@ -14,7 +14,7 @@ use crate::backend::file::FileService;
 use crate::backend::file::directory::Spot;
 use crate::backend::net::location::encoded;
 use crate::backend::net::tls::Tls;
-use crate::backend::{Options, Service};
+use crate::backend::service::{Options, Service};
 
 /// Lock files on this host.
 pub(crate) static DRIVER: Driver = Driver {

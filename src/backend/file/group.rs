@@ -10,7 +10,10 @@ flock(1) has no seat. To readers it is another reader; for slots it does not cou
 
 use std::fs::File;
 
+use crate::backend::claim::Claim;
 use crate::backend::claim::Known;
+use crate::backend::contender::Queue;
+use crate::backend::error::Error;
 use crate::backend::file::content::Content;
 use crate::backend::file::errors::{foreign_ranges, no_ranges};
 use crate::backend::file::kept::Kept;
@@ -20,7 +23,6 @@ use crate::backend::file::ranges::{self, Kind, Range};
 use crate::backend::file::seats::{Entry, Seat, other_slots, other_wishes, taken, wish};
 use crate::backend::file::text::{clear, write_counter, write_record};
 use crate::backend::file::watch::Watcher;
-use crate::backend::{Claim, Error, Queue};
 use crate::clock::wall_millis;
 
 impl LockFile {

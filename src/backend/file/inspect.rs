@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::file::content::COUNTER;
 use crate::backend::file::directory::{Place, Spot as Where};
 use crate::backend::file::errors::{no_lock_file, no_look, unwritten};

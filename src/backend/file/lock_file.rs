@@ -14,7 +14,10 @@ use std::time::Duration;
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 
+use crate::backend::claim::Claim;
 use crate::backend::claim::Known;
+use crate::backend::contender::{Queue, Released, Used};
+use crate::backend::error::Error;
 use crate::backend::error::unrecorded;
 use crate::backend::file::content::{Content, Record};
 use crate::backend::file::directory::Place;
@@ -27,7 +30,6 @@ use crate::backend::file::ranges::{self, SEATS};
 use crate::backend::file::seats::{Entry, Seat, entry};
 use crate::backend::file::text::{header, is_ours, numbers, record, write};
 use crate::backend::file::watch::Watcher;
-use crate::backend::{Claim, Error, Queue, Released, Used};
 use crate::clock::{Instant, sleep_until, wall_micros, wall_millis};
 use crate::holder::done::Done;
 use crate::holder::{BESIDE, Holder, finished};

@@ -4,13 +4,14 @@ The holders and waiters of a lock, as far as the kernel and the text in the lock
 
 use std::time::Duration;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::{Busy, OtherSlots};
 use crate::backend::file::content::Content;
 use crate::backend::file::kernel::{KernelLocks, command_name, is_suspended};
 use crate::backend::file::lock_file::LockFile;
 use crate::backend::file::requests;
 use crate::backend::file::seats::Seat;
 use crate::backend::file::text::{header, numbers, record};
-use crate::backend::{Busy, Claim, OtherSlots};
 use crate::clock::wall_millis;
 use crate::holder::ask::Ask;
 use crate::holder::{Holder, Published};

@@ -62,10 +62,13 @@ use self::latch::FileLatch;
 use self::lock_file::{LockFile, Taken};
 use self::meeting::Board;
 use self::probes::FileProbes;
+use crate::backend::claim::Claim;
+use crate::backend::contender::{Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::probing::{Probes, Wish};
+use crate::backend::service::Service;
 use crate::backend::survey::Survey;
-use crate::backend::{Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used};
 use crate::clock::{Instant, wall_millis};
 use crate::key::Namespace;
 

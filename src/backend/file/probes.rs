@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::statvfs::Statvfs;
 use nix::unistd::geteuid;
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::file::directory::{Place, Spot};
 use crate::backend::file::errors::no_lock_file;
 use crate::backend::probing::{Finding, Met, Probes, Verdict, kind_of};

@@ -10,6 +10,9 @@ takes a lock too early.
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Used;
+use crate::backend::error::Error;
 use crate::backend::mysql::inspected;
 use crate::backend::mysql::link::Link;
 use crate::backend::mysql::looks;
@@ -22,7 +25,6 @@ use crate::backend::sql::table::Table;
 use crate::backend::sql::template::lines;
 use crate::backend::sql::turn::{Obstacle, Watch};
 use crate::backend::sql::values::Values;
-use crate::backend::{Claim, Error, Used};
 use crate::lock::admission::Mode;
 use crate::printable::shown;
 

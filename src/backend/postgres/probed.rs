@@ -2,7 +2,7 @@
 Evaluates what a PostgreSQL server reports about itself, for the safety of locks.
 */
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::probing::{Finding, clock, counted};
 use crate::backend::sql::answers::{Row, of};
 use crate::backend::sql::told::{Told, connections, number};

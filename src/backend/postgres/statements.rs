@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use postgres_protocol::escape::{escape_identifier, escape_literal};
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Used;
+use crate::backend::error::Error;
 use crate::backend::postgres::inspected;
 use crate::backend::postgres::link::Link;
 use crate::backend::postgres::looks;
@@ -22,7 +25,6 @@ use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::template::lines;
 use crate::backend::sql::values::Values;
-use crate::backend::{Claim, Error, Used};
 use crate::lock::admission::Mode;
 
 const TAKE: &str = include_str!("statements/take.sql");

@@ -5,8 +5,8 @@ grant.
 
 use ::redis::Value;
 
+use crate::backend::contender::{OtherSlots, Released, TOKEN_LIMIT};
 use crate::backend::redis::damage::Damage;
-use crate::backend::{OtherSlots, Released, TOKEN_LIMIT};
 use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
 

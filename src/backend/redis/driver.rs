@@ -8,7 +8,7 @@ use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings,
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{RedisService, Server};
-use crate::backend::{Options, Service};
+use crate::backend::service::{Options, Service};
 
 /// The port that redis listens on by default.
 pub(crate) const PORT: u16 = 6379;

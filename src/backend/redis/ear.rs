@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::{Connection, Outstanding};
 use crate::clock::{Instant, before, sleep_until};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::probing::{Finding, counted, version};
 use crate::backend::redis::answers::text_of;
 use crate::backend::redis::raw::request;

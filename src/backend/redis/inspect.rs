@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::redis::answers::{bytes, text_of, yes_or_no};
 use crate::backend::redis::connection::Connection;
 use crate::backend::redis::keys::Keys;

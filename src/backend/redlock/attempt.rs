@@ -5,13 +5,14 @@ One attempt: asks the servers, counts their votes, and gives them back if they a
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::contender::{Busy, Grant, Lease, OtherSlots, Queue, Used};
+use crate::backend::error::Error;
 use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, random, timeout};
 use crate::backend::redlock::count::{Count, InTheWay, Refusal};
 use crate::backend::redlock::errors;
 use crate::backend::redlock::quorum::{self, Ballot, Outcome, Verdict, Vote, majority};
 use crate::backend::redlock::requests::{Answer, Request};
 use crate::backend::redlock::scripts::{Return, Try};
-use crate::backend::{Busy, Error, Grant, Lease, OtherSlots, Queue, Used};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Published;
 use crate::holder::done::Done;

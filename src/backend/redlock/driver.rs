@@ -9,7 +9,7 @@ use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{PORT, Server, database};
 use crate::backend::redlock::RedlockService;
-use crate::backend::{Options, Service};
+use crate::backend::service::{Options, Service};
 
 /// The driver for a majority of independent redis servers.
 pub(crate) static DRIVER: Driver = Driver {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::Connection;
 use crate::backend::redis::inspect::RedisSurvey;

@@ -53,14 +53,15 @@ use self::probes::RedlockProbes;
 use self::quorum::{Ballot, Outcome};
 use self::requests::{Answer, Request};
 use self::scripts::{Occupant, Return, Try};
+use crate::backend::claim::Claim;
+use crate::backend::contender::{Adopted, Attempt, Contender, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::probing::{Probes, Wish};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
+use crate::backend::service::Service;
 use crate::backend::survey::Survey;
-use crate::backend::{
-    Adopted, Attempt, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Service, Used,
-};
 use crate::clock::{Instant, sleep_until, wall_micros};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;

@@ -4,7 +4,7 @@ Checks whether a majority of redis servers keeps its promises: asks all servers 
 
 use futures_util::future::join_all;
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::probing::{Finding, Met, Probes, Verdict, bounded, contact, counted, length, met};
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::{Connection, Outstanding};

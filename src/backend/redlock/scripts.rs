@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
+use crate::backend::claim::{Claim, Once};
+use crate::backend::contender::{OtherSlots, Queue, Used};
 use crate::backend::redis::answers::{bytes, damage, done_already, held_by_outer, number, other_slots, text_of, token};
 pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::{millis, script, script_of};
-use crate::backend::{Claim, Once, OtherSlots, Queue, Used};
 use crate::clock::Instant;
 use crate::holder::Published;
 use crate::holder::done::Done;

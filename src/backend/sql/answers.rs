@@ -5,9 +5,9 @@ the statements never give is malformed; above all it is not a grant.
 
 use std::str::FromStr;
 
+use crate::backend::contender::{Released, TOKEN_LIMIT};
 use crate::backend::sql::crowd::QueueView;
 use crate::backend::sql::published::{Columns, Member};
-use crate::backend::{Released, TOKEN_LIMIT};
 use crate::holder::done::Done;
 use crate::lock::admission::Mode;
 

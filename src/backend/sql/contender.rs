@@ -11,6 +11,9 @@ mod verdict;
 
 use std::time::Duration;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::{Adopted, Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::backend::error::Error;
 use crate::backend::sql::answers::{self, Ahead, Look};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::crowd::{Crowd, QueueView};
@@ -19,7 +22,6 @@ use crate::backend::sql::link::Said;
 use crate::backend::sql::session::{Asked, Session};
 use crate::backend::sql::turn::{Watch, heartbeat_ttl, look_again, obstacle};
 use crate::backend::sql::{errors, owner};
-use crate::backend::{Adopted, Attempt, Busy, Claim, Contender, Error, Grant, Lease, Queue, Released, Renewal, Used};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;

@@ -4,6 +4,9 @@ The differences between databases: their statements and connections. Each statem
 
 use std::time::Duration;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Used;
+use crate::backend::error::Error;
 use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::link::Link;
 use crate::backend::sql::looks::Looks;
@@ -11,7 +14,6 @@ use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::turn::{Obstacle, Watch};
 use crate::backend::sql::values::Values;
-use crate::backend::{Claim, Error, Used};
 
 /// The extra parts of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@ Looks at locks in a database by read-only requests, and sends breaks and request
 [`looks`](crate::backend::sql::looks) has the statements of looks, and [`seen`] interprets the rows.
 */
 
+use crate::backend::error::{Error, ErrorKind};
 use crate::backend::sql::answers::{self, Row};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
@@ -16,7 +17,6 @@ use crate::backend::sql::{errors, name};
 use crate::backend::survey::{
     Kind, Left, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
 };
-use crate::backend::{Error, ErrorKind};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::backend::Claim;
+use crate::backend::claim::Claim;
 use crate::backend::survey::Spot;
 use crate::key::{Key, Namespace, encoded};
 

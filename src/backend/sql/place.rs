@@ -8,9 +8,9 @@ use crate::backend::driver::{Place, Scheme};
 use crate::backend::net::location::{Location, encoded};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
+use crate::backend::service::{Options, Service};
 use crate::backend::sql::link::{Auth, Servers};
 use crate::backend::sql::table::Table;
-use crate::backend::{Options, Service};
 
 /// A database, and the table of locks in it.
 #[derive(Clone, Debug)]

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::backend::claim::Claim;
+use crate::backend::error::Error;
 use crate::backend::meeting::Meeting;
 use crate::backend::meeting::records::{Moment, Page, Record, Records};
 use crate::backend::sql::answers::{self, Look, Row};
@@ -19,7 +21,6 @@ use crate::backend::sql::name;
 use crate::backend::sql::session::Session;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::turn::{POOLED, Watch};
-use crate::backend::{Claim, Error};
 use crate::clock::Instant;
 
 /// The number of searches for the table: another client may remove it at the same time.

@@ -4,11 +4,14 @@ The locks in one database, for contenders and for looks.
 
 use std::marker::PhantomData;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Contender;
 use crate::backend::meeting::records::{RecordedBarrier, RecordedLatch};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::probing::{Probes, Wish};
+use crate::backend::service::Service;
 use crate::backend::sql::connection::Connection;
 use crate::backend::sql::contender::SqlContender;
 use crate::backend::sql::dialect::Dialect;
@@ -18,7 +21,6 @@ use crate::backend::sql::probes::SqlProbes;
 use crate::backend::sql::records::SqlRecords;
 use crate::backend::sql::table::Table;
 use crate::backend::survey::Survey;
-use crate::backend::{Claim, Contender, Service};
 use crate::here;
 use crate::key::Namespace;
 

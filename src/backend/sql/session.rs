@@ -3,6 +3,8 @@ A session at a database for clients that change something: the connection, its r
 tables.
 */
 
+use crate::backend::claim::Claim;
+use crate::backend::error::Error;
 use crate::backend::net::wire::Address;
 use crate::backend::sql::answers::Row;
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
@@ -12,7 +14,6 @@ use crate::backend::sql::table::Tables;
 use crate::backend::sql::template::lines;
 use crate::backend::sql::turn::heartbeat_ttl;
 use crate::backend::sql::{errors, place};
-use crate::backend::{Claim, Error};
 use crate::printable::flag;
 
 /// The number of attempts to make the tables: another client may remove them at the same time.

@@ -4,9 +4,9 @@ The values of the placeholders that are the same in every database.
 
 use std::time::Duration;
 
+use crate::backend::claim::{Claim, Once};
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{name, owner};
-use crate::backend::{Claim, Once};
 use crate::lock::admission::Mode;
 
 /// The most readers that may hold a lock together.

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use ::zookeeper_client::Error as ZkError;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Released;
+use crate::backend::error::Error;
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
@@ -14,7 +17,6 @@ use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::Directory;
 use crate::backend::zookeeper::opening::{Opening, login};
 use crate::backend::zookeeper::session::Session;
-use crate::backend::{Claim, Error, Released};
 use crate::clock::Instant;
 
 /// The longest session that a client can ask for.

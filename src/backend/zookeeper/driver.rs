@@ -7,8 +7,8 @@ use std::fmt;
 use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
+use crate::backend::service::{Options, Service};
 use crate::backend::zookeeper::ZookeeperService;
-use crate::backend::{Options, Service};
 
 /// The driver for ZooKeeper. The leader may count a session from an earlier time than our last answer suggests. That
 /// shortens a lease, including its part for `--lock-delay`, by a quarter and a tenth of that.

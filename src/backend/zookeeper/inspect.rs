@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::zookeeper_client::{Client, Error as ZkError, OneshotWatcher, Stat};
 use futures_util::future::join_all;
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::net::location::nested_hint;
 use crate::backend::survey::{
     Kind, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,

@@ -48,12 +48,15 @@ use self::latch::ZookeeperLatch;
 use self::meeting::Visitor;
 use self::nodes::{Placed, is_refusal};
 use self::probes::ZookeeperProbes;
+use crate::backend::claim::Claim;
+use crate::backend::contender::{Attempt, Contender, Queue, Released, Renewal, Used};
+use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::probing::{Probes, Wish};
+use crate::backend::service::Service;
 use crate::backend::survey::Survey;
-use crate::backend::{Attempt, Claim, Contender, Error, Queue, Released, Renewal, Service, Used};
 use crate::clock::Instant;
 use crate::key::Namespace;
 

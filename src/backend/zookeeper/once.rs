@@ -4,10 +4,11 @@ The last period in which a command has succeeded (`--once-per`): a persistent no
 it. It counts for two periods by the servers' clock, which dates it, and can be looked up for at least 30 days.
 */
 
+use crate::backend::contender::{Attempt, Queue, Used};
+use crate::backend::error::Error;
 use crate::backend::error::unrecorded;
 use crate::backend::zookeeper::contender::ZookeeperContender;
 use crate::backend::zookeeper::nodes::{Placed, is_refusal};
-use crate::backend::{Attempt, Error, Queue, Used};
 use crate::holder::done::Done;
 
 impl ZookeeperContender {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::zookeeper_client::{Client, Error as ZkError};
 
-use crate::backend::Error;
+use crate::backend::error::Error;
 use crate::backend::net::location::Location;
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors;

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use ::zookeeper_client::Error as ZkError;
 
+use crate::backend::contender::{Attempt, Busy, Grant, OtherSlots, Queue};
+use crate::backend::error::Error;
 use crate::backend::zookeeper::contender::ZookeeperContender;
 use crate::backend::zookeeper::errors;
 use crate::backend::zookeeper::line::{Behind, Line, Rival, Standing, Who};
 use crate::backend::zookeeper::names::is_worn_out;
 use crate::backend::zookeeper::nodes::{Placed, Write};
 use crate::backend::zookeeper::texts;
-use crate::backend::{Attempt, Busy, Error, Grant, OtherSlots, Queue};
 use crate::clock::{Instant, before};
 use crate::holder::{Holder, Published};
 

@@ -18,6 +18,9 @@ use std::time::Duration;
 use ::zookeeper_client::{Acls, Client, Error as ZkError, Stat, StateWatcher};
 use futures_util::future::join_all;
 
+use crate::backend::claim::Claim;
+use crate::backend::contender::Lease;
+use crate::backend::error::Error;
 use crate::backend::probing::SCRATCH;
 use crate::backend::zookeeper::directories;
 use crate::backend::zookeeper::hold::{Kept, Listed};
@@ -31,7 +34,6 @@ use crate::backend::zookeeper::texts;
 use crate::backend::zookeeper::timeline::Timeline;
 use crate::backend::zookeeper::traffic::Traffic;
 use crate::backend::zookeeper::tunnel::Tunnel;
-use crate::backend::{Claim, Error, Lease};
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::ask::Ask;
 

@@ -3,7 +3,7 @@ The data of a contender's nodes: the published text of [`holder`](crate::holder)
 waited adds the token and the start of the hold; one that has not leaves both to the status of its nodes.
 */
 
-use crate::backend::Claim;
+use crate::backend::claim::Claim;
 use crate::backend::claim::Known;
 use crate::holder::Holder;
 

@@ -2,7 +2,7 @@
 `dlock barrier`: waits until all parties are there at the same time.
 */
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::meeting::{Barrier, Meeting};
 use crate::clock::Instant;
 use crate::command::progress::Progress;

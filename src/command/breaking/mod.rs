@@ -8,8 +8,8 @@ mod prompt;
 use std::time::Duration;
 
 use self::found::{Found, deaf, ends_within, found, is_over, notices_within, stop_timeout, stops_within};
-use crate::backend::Error;
 use crate::backend::driver::Breaks;
+use crate::backend::error::Error;
 use crate::backend::survey::{Party, Seen};
 use crate::clock::{Instant, sleep_until, wall_millis};
 use crate::command::looking::{self, Session};

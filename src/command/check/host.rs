@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::probing::Finding;
 use crate::lease::timing::dead_after;
 use crate::report::event::Lack;

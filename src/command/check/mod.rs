@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use self::host::{host, quota};
 use self::trial::{Trial, latency};
+use crate::backend::error::ErrorKind;
 use crate::backend::probing::{Finding, Probes, Verdict, Wish};
-use crate::backend::{ErrorKind, Service};
+use crate::backend::service::Service;
 use crate::command::session::{exit_of, play, refuse, service};
 use crate::exit::{Exit, Failure};
 use crate::output;

@@ -48,7 +48,9 @@ pub(super) fn page(cli: &clap::Command, name: Option<&str>, text: &mut Vec<u8>) 
         _ => {
             let command = match name {
                 None => cli.clone(),
-                Some(name) => cli.find_subcommand(name).cloned().ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION")),
+                Some(name) => {
+                    cli.find_subcommand(name).cloned().ok_or_else(missing)?.version(env!("CARGO_PKG_VERSION"))
+                }
             };
             // Writing to memory cannot fail.
             describe(command, text)
@@ -278,7 +280,8 @@ mod tests {
             .collect();
         named.sort_unstable();
         named.dedup();
-        let (of_backends, of_texts): (Vec<&str>, Vec<&str>) = named.iter().partition(|name| name.starts_with("backends"));
+        let (of_backends, of_texts): (Vec<&str>, Vec<&str>) =
+            named.iter().partition(|name| name.starts_with("backends"));
         for name in &of_texts {
             assert!(!shared(name).is_empty(), "{name}");
         }

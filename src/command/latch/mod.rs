@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::backend::ErrorKind;
+use crate::backend::error::ErrorKind;
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure, Meeting};
 use crate::clock::{Instant, wall_millis};
 use crate::command::progress::Progress;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
-use crate::backend::{Busy, ErrorKind};
+use crate::backend::contender::Busy;
+use crate::backend::error::ErrorKind;
 use crate::clock::pause;
 use crate::holder::{Holder, Published};
 use crate::lease::taking::{Limits, give_back, take};

@@ -244,7 +244,7 @@ fn a_monitoring_system_is_told_of_locks_that_need_a_look() {
     let jq = "any(.holders[]; .expires == false or .held_ms > 600000)) | .key] | length == 0";
     let shell =
         format!("set -o pipefail; \"$@\" | jq -e '[.locks[] | select(.state == \"blocked\" or {jq}' > /dev/null");
-    let manual = std::fs::read_to_string("src/command/generate/manual/examples.rs").unwrap();
+    let manual = std::fs::read_to_string("src/command/generate/manual/list.txt").unwrap();
     assert!(manual.contains(jq));
     let healthy = || {
         let words = ["list", "--limit", "0", "--json", "-q"];

@@ -21,7 +21,6 @@ pub(super) const CHECKS: &[(&str, &[&str])] = &[
             "supervise",
         ],
     ),
-    ("command/generate/manual/probes.rs", &[]),
     ("report/picture/checked.rs", &["backend::probing", "report::picture"]),
     ("schema/checked.rs", &["backend::probing", "schema"]),
 ];

@@ -1,0 +1,43 @@
+/*!
+A lock service: what a URL stands for.
+*/
+
+use std::fmt;
+
+use crate::backend::claim::Claim;
+use crate::backend::contender::Contender;
+use crate::backend::meeting::{Barrier, Latch, Meeting};
+use crate::backend::net::tls::TlsFiles;
+use crate::backend::probing::{Probes, Wish};
+use crate::backend::survey::Survey;
+use crate::key::Namespace;
+
+/// The user's settings for the connection to the servers, in addition to the URL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Certificates and keys.
+    pub tls: TlsFiles,
+    /// Number of replicas that must confirm every grant and renewal; 0 for none.
+    pub replicas: u32,
+    /// `true` if servers that could forget a fencing counter are refused.
+    pub strict_fencing: bool,
+}
+
+/// A lock service, as given by a URL.
+pub(crate) trait Service: fmt::Debug {
+    /// Returns a contender for `claim`. Nothing is sent, and nothing connects yet.
+    fn contend(&self, claim: Claim) -> Box<dyn Contender>;
+
+    /// Returns the latch of `meeting`, or the reason why there is none here. Nothing is sent, and nothing connects yet.
+    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str>;
+
+    /// Returns the barrier of `meeting` for this many `parties`, or the reason why there is none. Nothing connects yet.
+    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str>;
+
+    /// Returns a survey of the locks in this namespace. Nothing is sent, and nothing connects yet.
+    fn survey(&self, namespace: Namespace) -> Box<dyn Survey>;
+
+    /// Returns the probes that check whether this service keeps its promises to runs with these settings. Nothing is
+    /// sent, and nothing connects yet.
+    fn probes(&self, wish: Wish) -> Box<dyn Probes>;
+}
