@@ -6,7 +6,7 @@ Reasons from a backend or the system are text, because only they know them, and 
 
 mod breaking;
 pub(crate) mod handle;
-mod lack;
+pub(in crate::report) mod lack;
 mod look;
 pub(crate) mod meeting;
 

@@ -1,33 +1,108 @@
 /*!
-The sentence for every event: all of dlock's English but the command line's. It does not know where it is written.
+How each event is told: how loud, and in which sentence. A family of events has both with its data, in its file in
+`event`. Where the sentence is written is not known here.
 */
-
-mod breaking;
-mod handle;
-pub(super) mod lack;
-mod look;
-mod meeting;
-mod number;
-mod outer;
 
 use std::time::Duration;
 
 use humantime::format_duration;
 use nix::errno::Errno;
 
-use self::breaking::broken;
-use self::lack::{lack, no_process, task};
-use self::look::looked;
-use self::meeting::so_far;
-use self::number::either;
-use self::outer::outer;
 use crate::holder::Holder;
 use crate::key::Keys;
-use crate::lease::renewal::Unconfirmed;
-use crate::lease::waiting::Trouble;
 use crate::lock::admission::Mode;
 use crate::printable::flag;
+use crate::report::event::lack::no_process;
+use crate::report::event::meeting::MeetingEvent;
 use crate::report::event::{Event, Hindrance, Lock, Loss, NotRun};
+use crate::report::level::{Level, Priority};
+use crate::report::words::{either, roughly, so_far, trouble, unconfirmed, whole_millis};
+
+impl Event {
+    /// Returns the verbosity at which it is reported.
+    #[must_use]
+    pub(crate) fn level(&self) -> Level {
+        match self {
+            Self::Handle(event) => event.level(),
+            Self::Meeting(event) => event.level(),
+            Self::Waiting { .. } | Self::GotIt { .. } => Level::State,
+            Self::Look(event) => event.level(),
+            Self::Break(event) => event.level(),
+            Self::NoBackendChosen
+            | Self::Unlogged { .. }
+            | Self::PasswordExposed(_)
+            | Self::PasswordWithheld { .. }
+            | Self::Concern { .. }
+            | Self::ShortGrace { .. }
+            | Self::Suspended { .. } => Level::Note,
+            Self::Acquired { .. }
+            | Self::LinesLost { .. }
+            | Self::LastBreak { .. }
+            | Self::NotRenewed { .. }
+            | Self::RenewedAgain(_)
+            | Self::Covered(_)
+            | Self::StoppingLeftovers { .. }
+            | Self::Throttled { .. }
+            | Self::Released(_)
+            | Self::Kept { .. } => Level::Detail,
+            Self::Bug(_)
+            | Self::CommandLine { .. }
+            | Self::Settings(_)
+            | Self::NoSuchPage(_)
+            | Self::OnlyPagesHaveSubcommands
+            | Self::OutputFailed(_)
+            | Self::Lacking { .. }
+            | Self::NoJournal { .. }
+            | Self::NotAcquired { .. }
+            | Self::OtherSlots { .. }
+            | Self::AlreadyDone { .. }
+            | Self::OnceInside(_)
+            | Self::Upgrade { .. }
+            | Self::OuterElsewhere
+            | Self::OuterGuardUnreachable(_)
+            | Self::OuterFull(_)
+            | Self::StartsItself(_)
+            | Self::OuterUnwatchable(_)
+            | Self::NotRun { .. }
+            | Self::Lost { .. }
+            | Self::TakenAway { .. }
+            | Self::AskedAndGoesOn { .. }
+            | Self::LostBeforeTheEnd { .. }
+            | Self::OuterEnded { .. }
+            | Self::NotReleased { .. }
+            | Self::ReleaseFailed { .. }
+            | Self::GuardKilled(_)
+            // The user has set a limit or a variable, and must hear what came of it from cron too.
+            | Self::MaxRun { .. }
+            | Self::StoppingNested { .. }
+            | Self::UnknownVariables { .. }
+            | Self::DlockKilled { .. } => Level::Warning,
+        }
+    }
+}
+
+impl Event {
+    /// Returns the importance of its line in a log.
+    #[must_use]
+    pub(crate) fn priority(&self) -> Priority {
+        match self {
+            Self::NotAcquired { .. } | Self::AlreadyDone { .. } | Self::Meeting(MeetingEvent::RanOut { .. }) => {
+                Priority::Notice
+            }
+            // The lock frees itself.
+            Self::NotReleased { .. }
+            | Self::ReleaseFailed { .. }
+            | Self::UnknownVariables { .. }
+            | Self::StoppingNested { .. } => Priority::Warning,
+            _ => match self.level() {
+                Level::Warning => Priority::Error,
+                Level::Note if matches!(self, Self::Look(_) | Self::Break(_) | Self::Handle(_)) => Priority::Notice,
+                Level::Note => Priority::Warning,
+                Level::State | Level::Detail => Priority::Info,
+            },
+        }
+    }
+}
 
 /// The sentence for `event`, without a line end. It may contain text of other programs and must be escaped before it is
 /// shown.
@@ -41,10 +116,10 @@ pub(super) fn line(event: &Event) -> String {
         Event::OnlyPagesHaveSubcommands => "only man pages are per subcommand: leave SUBCOMMAND out".to_owned(),
         Event::OutputFailed(reason) => format!("could not write to standard output: {reason}"),
         Event::Lacking { step, reason } => {
-            format!("could not {}: {}; no command was started", task(*step), lack(reason))
+            format!("could not {}: {}; no command was started", step.task(), reason.words())
         }
-        Event::Look(look) => looked(look),
-        Event::Break(event) => broken(event),
+        Event::Look(look) => look.line(),
+        Event::Break(event) => event.line(),
         Event::NoJournal { sink, reason } => format!("could not open {sink} for --events: {reason}"),
         Event::Unlogged { sink, reason } => format!("could not open {sink} for the events of all users: {reason}"),
         Event::LinesLost { sink, reason } => format!("could not write to {sink} for --events: {reason}"),
@@ -84,30 +159,53 @@ pub(super) fn line(event: &Event) -> String {
             let length = format_duration(Duration::from_millis(done.length));
             format!("skipped: {} was done in this period (--once-per {length}) {}", at(lock), done.describe())
         }
-        Event::OnceInside(_)
-        | Event::Upgrade { .. }
-        | Event::OuterElsewhere
-        | Event::OuterGuardUnreachable(_)
-        | Event::OuterFull(_)
-        | Event::StartsItself(_)
-        | Event::OuterUnwatchable(_)
-        | Event::Covered(_) => outer(event),
-        Event::Meeting(event) => meeting::line(event, trouble),
-        _ => held(event),
-    }
-}
-
-/// The sentence about unknown variables with these names; `meant` is the one that was probably meant.
-fn unknown(names: &[String], meant: Option<&str>) -> String {
-    let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
-    let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
-    format!("{} {what} of dlock{meant}", names.join(", "))
-}
-
-/// The sentences about a lock that is or was held.
-fn held(event: &Event) -> String {
-    match event {
-        Event::Handle(event) => handle::line(event, trouble),
+        Event::OuterGuardUnreachable(reason) => {
+            let reason = reason.as_deref().unwrap_or("it does not answer");
+            format!(
+                "the lock is held by the outer dlock run, and its guard could not be reached: {reason}; take the \
+                 lock once, outside (another network namespace hides it, for one)"
+            )
+        }
+        Event::OuterFull(key) => format!(
+            "{key} is held by the outer dlock run, whose guard may open no more files: raise the limit (ulimit -Hn) \
+             where that one is started, or start fewer runs inside it at the same time"
+        ),
+        Event::StartsItself(key) => format!(
+            "this command line starts itself again and again inside its lock {key}: give dlock held in that script the --key, \
+             --backend and --namespace of its dlock run"
+        ),
+        Event::OuterUnwatchable(errno) => format!(
+            "could not watch the outer dlock run: pidfd_open: {}; allow it in the container's seccomp profile",
+            Errno::from_raw(*errno).desc()
+        ),
+        Event::Upgrade { key, outer, wanted } => {
+            let option = |mode: &Mode| match mode {
+                Mode::Exclusive => "--exclusive".to_owned(),
+                Mode::Shared => "--shared".to_owned(),
+                Mode::Slots(slots) => format!("--slots {slots}"),
+            };
+            format!(
+                "{key} is held with {} by the outer dlock run, so that this one would never get it: use {} in \
+                 the outer run, or another key here",
+                option(outer),
+                option(wanted)
+            )
+        }
+        Event::OnceInside(key) => format!(
+            "{key} is held by the outer dlock run, which alone knows whether its command succeeds: use --once-per \
+             there"
+        ),
+        Event::Covered(key) => {
+            let (is, it) = (either(key, "is", "are"), either(key, "it", "them"));
+            format!("{key} {is} held by the outer dlock run; running under {it}")
+        }
+        Event::OuterElsewhere => {
+            "the lock is held by the outer dlock run, which is in another PID namespace and cannot be watched \
+              from here: take the lock once, outside"
+                .to_owned()
+        }
+        Event::Meeting(event) => event.line(),
+        Event::Handle(event) => event.line(),
         Event::Concern { lock, concern } => format!("{}: {concern}", at(lock)),
         Event::ShortGrace { lock, kill_after, ttl } => format!(
             "{}: --kill-after is only {}, because the server grants no more than {} of lease",
@@ -162,23 +260,6 @@ fn held(event: &Event) -> String {
             let lock = at(lock);
             format!("dlock itself was killed: stopping {program}, because its {what} {lock} {is} no longer renewed")
         }
-        _ => detail(event),
-    }
-}
-
-/// The sentence about locks that are not given back, because a `process` is left or because none can be listed.
-fn not_released(key: &Keys, process: Option<i32>, expires: bool) -> String {
-    let why = match process {
-        Some(pid) => format!("process {pid} could not be stopped by this user"),
-        None => "processes cannot be listed, so something may still run".to_owned(),
-    };
-    let rest = either(key, ", it will expire on its own", ", they will expire on their own");
-    format!("{why}: {key} {} not released{}", either(key, "is", "are"), if expires { rest } else { "" })
-}
-
-/// The sentences with `-v` about a lock that is or was held.
-fn detail(event: &Event) -> String {
-    match event {
         Event::Acquired { lock, tokens, mode, slot, ttl, waited } => {
             let numbers: Vec<String> = tokens.iter().map(ToString::to_string).collect();
             let tokens = format!("token{} {}", if numbers.len() == 1 { "" } else { "s" }, numbers.join(" "));
@@ -201,9 +282,24 @@ fn detail(event: &Event) -> String {
             let acquired = either(key, "it was acquired", "they were acquired");
             format!("finished; {key} {stays} taken until {} after {acquired} (--min-hold)", format_duration(*min_hold))
         }
-        // The other functions have the sentences for the other events.
-        _ => String::new(),
     }
+}
+
+/// The sentence about unknown variables with these names; `meant` is the one that was probably meant.
+fn unknown(names: &[String], meant: Option<&str>) -> String {
+    let meant = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+    let what = if names.len() == 1 { "is not a variable" } else { "are not variables" };
+    format!("{} {what} of dlock{meant}", names.join(", "))
+}
+
+/// The sentence about locks that are not given back, because a `process` is left or because none can be listed.
+fn not_released(key: &Keys, process: Option<i32>, expires: bool) -> String {
+    let why = match process {
+        Some(pid) => format!("process {pid} could not be stopped by this user"),
+        None => "processes cannot be listed, so something may still run".to_owned(),
+    };
+    let rest = either(key, ", it will expire on its own", ", they will expire on their own");
+    format!("{why}: {key} {} not released{}", either(key, "is", "are"), if expires { rest } else { "" })
 }
 
 fn at(lock: &Lock) -> String {
@@ -244,18 +340,12 @@ fn hindrance(lock: &Lock, why: &Hindrance) -> String {
     }
 }
 
-/// A length of time for people: in seconds, or in milliseconds below one second.
-fn roughly(time: Duration) -> impl std::fmt::Display {
-    let whole = Duration::from_secs(time.as_secs());
-    format_duration(if whole.is_zero() { Duration::from_millis(time.subsec_millis().into()) } else { whole })
-}
-
 /// The state of a wait, for one line on a terminal: the name of what is waited for, and the rest, which may be cut at
 /// its end and therefore begins with what changes. Other events have no state.
 #[must_use]
 pub(super) fn state(event: &Event) -> Option<(String, String)> {
     if let Event::Meeting(event) = event {
-        return meeting::state(event, trouble);
+        return event.state();
     }
     let Event::Waiting { lock, why, waited } = event else { return None };
     let waited = format_duration(Duration::from_secs(waited.as_secs()));
@@ -301,31 +391,6 @@ fn ahead(position: u64) -> String {
     }
 }
 
-/// The sentence about a problem with the backend at `place`.
-pub(super) fn trouble(place: &str, what: &Trouble) -> String {
-    match what {
-        Trouble::Unreachable(limit) => format!(
-            "{place} did not answer within {}; is it stopped or out of reach, is something else listening there, or does \
-             only one side speak TLS?",
-            format_duration(whole_millis(*limit))
-        ),
-        Trouble::Unanswered(limit) => {
-            format!("{place} did not answer within {}", format_duration(whole_millis(*limit)))
-        }
-        Trouble::TooSlow => "the backend answers too slowly for this --ttl: use a longer one".to_owned(),
-        Trouble::ShortLease { granted, delay, least } => format!(
-            "{place} grants a lease of {}, of which --lock-delay {} leaves {}, and at least {} is needed: use a shorter \
-             --lock-delay",
-            format_duration(*granted),
-            format_duration(*delay),
-            format_duration(granted.saturating_sub(*delay)),
-            format_duration(*least)
-        ),
-        Trouble::Silent => "the backend does not answer".to_owned(),
-        Trouble::Said(text) => text.clone(),
-    }
-}
-
 fn throttled(lock: &Lock, program: &str, earlier: Duration) -> String {
     format!(
         "{}: this control group uses up its CPU quota: unless it is renewed, {program} is stopped {} earlier; use a longer --ttl, or \
@@ -333,22 +398,6 @@ fn throttled(lock: &Lock, program: &str, earlier: Duration) -> String {
         at(lock),
         format_duration(whole_millis(earlier))
     )
-}
-
-/// A time-out for people, rounded: the rest of a wait of 3 s when a request is sent is not exactly 3 s.
-fn whole_millis(limit: Duration) -> Duration {
-    let step = if limit < Duration::from_millis(100) { 1 } else { 10 };
-    let steps = (limit.as_micros() + step * 500) / (step * 1000);
-    Duration::from_millis(u64::try_from(steps * step).unwrap_or(u64::MAX))
-}
-
-/// The result of the last renewal.
-pub(super) fn unconfirmed(last: &Unconfirmed) -> &str {
-    match last {
-        Unconfirmed::NotTried => "it was not tried, because dlock itself was stopped or starved",
-        Unconfirmed::Silence => "the backend does not answer",
-        Unconfirmed::Said(text) => text,
-    }
 }
 
 /// The reason to consider a lock lost.

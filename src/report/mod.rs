@@ -9,6 +9,7 @@ mod level;
 mod line;
 pub(crate) mod picture;
 mod terminal;
+mod words;
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -199,13 +200,13 @@ pub(crate) fn sentence(event: &Event) -> String {
 /// The reason why this machine cannot supervise a command, in words.
 #[must_use]
 pub(crate) fn lack(reason: &Lack) -> String {
-    line::lack::lack(reason)
+    reason.words()
 }
 
 /// The problem with the backend at `place`, in words.
 #[must_use]
 pub(crate) fn trouble(place: &str, what: &Trouble) -> String {
-    line::trouble(place, what)
+    words::trouble(place, what)
 }
 
 /// Returns `true` if standard error is a terminal, where somebody may see the text at once.

@@ -4,14 +4,14 @@ Takes over another process's lease and key at the cluster, whose names are deriv
 
 use etcd_client::{GetOptions, KeyValue};
 
+use crate::backend::contender::token as valid_token;
 use crate::backend::error::Error;
 use crate::backend::etcd::contender::{EtcdContender, Session};
-use crate::backend::{self};
 
 /// The create revision of our key if it is the key that was granted with `token`; 0, which no key has, if the key is
 /// missing or was created later.
 fn created(own: Option<&KeyValue>, token: u64) -> i64 {
-    let granted = |kv: &&KeyValue| backend::token(kv.create_revision()).is_some_and(|created| created <= token);
+    let granted = |kv: &&KeyValue| valid_token(kv.create_revision()).is_some_and(|created| created <= token);
     own.filter(granted).map_or(0, KeyValue::create_revision)
 }
 

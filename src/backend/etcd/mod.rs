@@ -48,10 +48,9 @@ use self::names::prefix;
 use self::own::Extended;
 use self::probes::EtcdProbes;
 use self::session::value;
-use crate::backend;
 use crate::backend::claim::Claim;
 use crate::backend::contender::{
-    Adopted, Attempt, Busy, Contender, Grant, Lease, OtherSlots, Queue, Released, Renewal, Used,
+    Adopted, Attempt, Busy, Contender, Grant, Lease, OtherSlots, Queue, Released, Renewal, Used, token,
 };
 use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
@@ -222,7 +221,7 @@ impl EtcdContender {
             },
             None => look.revision,
         };
-        let token = backend::token(revision).ok_or_else(|| self.cluster.no_token(revision))?;
+        let token = token(revision).ok_or_else(|| self.cluster.no_token(revision))?;
         // Readers far behind us do not see the entries before ours, and wait for this write.
         let is_unclear = self.claim.mode == Mode::Shared && !look.was_always_first();
         if is_unclear && self.say_entered(Some(token), None).await?.is_none() {

@@ -4,7 +4,7 @@ A contender's three nodes: their state, the writes to them, and the meaning of a
 
 use ::zookeeper_client::{Acls, Error as ZkError};
 
-use crate::backend;
+use crate::backend::contender::token;
 use crate::backend::zookeeper::names::sequence;
 
 /// The number of nodes that each dlock has in a lock's directory.
@@ -31,7 +31,7 @@ impl Triple {
 
     /// Returns the fencing token; `None` if the server has made the number up or its data are damaged.
     pub(super) fn token(&self) -> Option<u64> {
-        backend::token(self.czxid)
+        token(self.czxid)
     }
 
     /// Returns the largest of the sequence numbers.

@@ -2,10 +2,17 @@
 Events about breaking a lock.
 */
 
+use std::fmt::Display;
 use std::time::Duration;
+
+use humantime::format_duration;
 
 use crate::holder::Holder;
 use crate::key::Key;
+use crate::report::level::Level;
+
+/// The hint for a lock that can be taken away.
+const NOW: &str = "; --now takes the lock away at once";
 
 /// The reason why a holder cannot be asked to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,12 +128,200 @@ pub(crate) enum BreakEvent {
 }
 
 impl BreakEvent {
-    /// Returns `true` if it is only reported, and does not make dlock fail.
+    /// Returns the verbosity at which it is reported: always, if dlock fails.
     #[must_use]
-    pub(crate) fn is_note(&self) -> bool {
-        matches!(
-            self,
-            Self::Nothing(_) | Self::Asked { .. } | Self::Untraced { .. } | Self::Gone { .. } | Self::Taken { .. }
-        )
+    pub(in crate::report) fn level(&self) -> Level {
+        match self {
+            Self::Nothing(_) | Self::Asked { .. } | Self::Untraced { .. } | Self::Gone { .. } | Self::Taken { .. } => {
+                Level::Note
+            }
+            Self::Several(_)
+            | Self::Another { .. }
+            | Self::Unclear(_)
+            | Self::Deaf { .. }
+            | Self::Declined { .. }
+            | Self::Dead(_)
+            | Self::StillHeld { .. }
+            | Self::Failed { .. } => Level::Warning,
+        }
+    }
+
+    /// Returns its sentence.
+    #[must_use]
+    pub(in crate::report) fn line(&self) -> String {
+        let taking = |can_be_taken: bool| if can_be_taken { NOW } else { "" };
+        match self {
+            Self::Nothing(key) => format!("{key} is free: there is nothing to break"),
+            Self::Several(owner) => {
+                format!("the ids of several holders begin with {owner}: give more of the one that is meant")
+            }
+            Self::Another { key, holder, owner, now } => {
+                format!("{key} is {}, owner {owner}: nothing was done", holder.describe(*now))
+            }
+            Self::Unclear(key) => {
+                format!("it is not clear who holds {key}, and nothing was done: see dlock status")
+            }
+            Self::Deaf { key, why, can_be_taken } => deaf(key, why, taking(*can_be_taken)),
+            Self::Declined { key, typed: false } => format!("{key}: nothing was done"),
+            Self::Declined { key, typed: true } => format!("{key} was not typed, and nothing was done"),
+            Self::Asked { who, notices, stops } => {
+                let notices = notices.map(|every| format!(": it checks every {} or sooner", format_duration(every)));
+                let stops =
+                    stops.map(|within| format!(", and then has {} to end its command", format_duration(within)));
+                format!("asked {who} to stop{}{}", notices.unwrap_or_default(), stops.unwrap_or_default())
+            }
+            Self::Dead(who) => format!("{who} is gone: waiting until its lease has run out"),
+            Self::Gone { key, after, next, now } => {
+                let gone = match after {
+                    Some(after) => format!("was released after {}", roughly(*after)),
+                    None => "is not held by that owner any more".to_owned(),
+                };
+                format!(
+                    "{key} {gone}; {}",
+                    next.as_ref().map_or("nobody holds it".to_owned(), |next| next.describe(*now))
+                )
+            }
+            Self::StillHeld { key, within, can_be_taken } => {
+                let rest = if *can_be_taken {
+                    NOW
+                } else {
+                    "; it is free once its command and all that this has started have ended"
+                };
+                format!("{key} was not released within {}{rest}", format_duration(*within))
+            }
+            Self::Taken { key, holder, now, within, frozen } => {
+                let who = holder.describe(*now);
+                let who = who.strip_prefix("held by ").unwrap_or(&who);
+                let until = match (within, holder) {
+                    (Some(within), _) => {
+                        let frozen = frozen.map(|frozen| format!(", or {} if it is frozen", format_duration(frozen)));
+                        let (within, frozen) = (format_duration(*within), frozen.unwrap_or_default());
+                        format!("until it notices (at most {within}{frozen}), two commands can run")
+                    }
+                    (None, Holder::Dlock(_)) => "its command had ended".to_owned(),
+                    (None, _) => "whether it notices is not known, and two programs can run".to_owned(),
+                };
+                format!("took {key} away from {who}; {until}")
+            }
+            Self::Untraced { key, reason } => {
+                format!("could not record this break of {key}, so dlock status will not show it: {reason}")
+            }
+            Self::Failed { key, reason } => format!("could not break {key}: {reason}"),
+        }
+    }
+}
+
+/// The sentence for a holder that cannot be asked to stop; `taking` is the hint on taking the lock, or empty.
+fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
+    let who = match why {
+        Deaf::Process(pid, name) => {
+            return format!("the holder of {key} cannot be asked: it is {name}, pid {pid}: end that process");
+        }
+        Deaf::Handle => {
+            return format!(
+                "{key} was taken by dlock acquire, and a step that may be running under it cannot be asked to stop: end that job, \
+                 and use dlock release{taking}"
+            );
+        }
+        Deaf::Ended => {
+            return format!(
+                "the holder of {key} cannot be asked, its dlock has ended: end its command and all that this has started"
+            );
+        }
+        Deaf::Older => "an older dlock",
+        Deaf::Finished => "a run that has finished (--min-hold)",
+        Deaf::Foreign => "another program",
+    };
+    format!("the holder of {key} cannot be asked, it is {who}: nothing was done{taking}")
+}
+
+/// A length of time for people: in seconds, or in steps of 100 ms below ten seconds.
+fn roughly(time: Duration) -> impl std::fmt::Display {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let step = if millis < 10_000 { 100 } else { 1000 };
+    format_duration(Duration::from_millis((millis / step).max(1) * step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+
+    #[test]
+    fn every_outcome_has_its_sentence() {
+        let key = || Key::parse("backup".as_ref()).expect("valid");
+        let holder = |text: &str| Holder::read(text.as_bytes());
+        let dlock = || holder(r#"{"v":1,"id":"ab","user":"ci","host":"runner-7","pid":812,"program":"deploy.sh"}"#);
+        let gone = |after, next| BreakEvent::Gone { key: key(), after, next, now: 0 };
+        let taken = |holder, within| BreakEvent::Taken {
+            key: key(),
+            holder,
+            now: 0,
+            within,
+            frozen: within.map(|one| 2 * one),
+        };
+        let seconds = Duration::from_secs;
+        for (event, expected) in [
+            (BreakEvent::Nothing(key()), "'backup' is free: there is nothing to break"),
+            (
+                BreakEvent::Another { key: key(), holder: dlock(), owner: "ab".to_owned(), now: 0 },
+                "'backup' is held by ci@runner-7, pid 812 (deploy.sh), owner ab: nothing was done",
+            ),
+            (
+                BreakEvent::Asked { who: dlock().name(), notices: Some(seconds(10)), stops: Some(seconds(5)) },
+                "asked ci@runner-7, pid 812 (deploy.sh) to stop: it checks every 10s or sooner, and then has 5s to end its command",
+            ),
+            (BreakEvent::Asked { who: "flock".to_owned(), notices: None, stops: None }, "asked flock to stop"),
+            (
+                BreakEvent::Dead(dlock().name()),
+                "ci@runner-7, pid 812 (deploy.sh) is gone: waiting until its lease has run out",
+            ),
+            (
+                gone(Some(seconds(7)), Some(dlock())),
+                "'backup' was released after 7s; held by ci@runner-7, pid 812 (deploy.sh)",
+            ),
+            (gone(Some(Duration::from_millis(433)), None), "'backup' was released after 400ms; nobody holds it"),
+            (gone(None, None), "'backup' is not held by that owner any more; nobody holds it"),
+            (
+                BreakEvent::StillHeld { key: key(), within: seconds(45), can_be_taken: true },
+                "'backup' was not released within 45s; --now takes the lock away at once",
+            ),
+            (
+                taken(dlock(), Some(seconds(10))),
+                "took 'backup' away from ci@runner-7, pid 812 (deploy.sh); until it notices (at most 10s, or 20s if it is frozen), two commands can run",
+            ),
+            (
+                taken(holder("redis-py"), None),
+                "took 'backup' away from another program: redis-py; whether it notices is not known, and two programs can run",
+            ),
+        ] {
+            assert_eq!(event.line(), expected);
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_asked_is_told_with_what_can_be_done() {
+        let key = || Key::parse("backup".as_ref()).expect("valid");
+        let deaf = |why, can_be_taken| BreakEvent::Deaf { key: key(), why, can_be_taken };
+        for (event, expected) in [
+            (
+                deaf(Deaf::Older, true),
+                "the holder of 'backup' cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
+            ),
+            (
+                deaf(Deaf::Foreign, false),
+                "the holder of 'backup' cannot be asked, it is another program: nothing was done",
+            ),
+            (
+                deaf(Deaf::Process(4711, "flock".to_owned()), false),
+                "the holder of 'backup' cannot be asked: it is flock, pid 4711: end that process",
+            ),
+            (
+                deaf(Deaf::Ended, false),
+                "the holder of 'backup' cannot be asked, its dlock has ended: end its command and all that this has started",
+            ),
+        ] {
+            assert_eq!(event.line(), expected);
+        }
     }
 }

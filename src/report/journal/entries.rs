@@ -5,7 +5,8 @@ The `--events` line for each event that dlock reports. Other lines, such as rene
 use crate::holder::Holder;
 use crate::report::event::handle::HandleEvent;
 use crate::report::event::{Event, Hindrance, Lock, Loss};
-use crate::report::line::{line, loss, trouble, unconfirmed};
+use crate::report::line::{line, loss};
+use crate::report::words::{trouble, unconfirmed};
 use crate::schema::events::{BreakOf, Cause, Entry, HolderOf, Why, millis};
 
 /// Returns the entry for `event`; `None` for an event that is for people only.

@@ -4,19 +4,18 @@ Tests of every sentence that dlock can print.
 
 mod breaks;
 mod details;
-mod handles;
-mod looks;
 mod meetings;
 mod modes;
 mod several;
 mod states;
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 use super::*;
 use crate::holder::Holder;
 use crate::key::{Key, Keys};
+use crate::lease::renewal::Unconfirmed;
+use crate::lease::waiting::Trouble;
 use crate::report::event::{Lack, Step};
 use crate::supervise::protocol::Unfit;
 
@@ -373,7 +372,6 @@ fn ends() -> Vec<(Event, &'static str)> {
 
 #[test]
 fn every_event_has_its_sentence() {
-    let mut said = BTreeSet::new();
     let of_one = [
         beginnings(),
         lacks(),
@@ -386,20 +384,18 @@ fn every_event_has_its_sentence() {
         runs(),
         losses(),
         details::sentences(),
-        looks::sentences(),
         breaks::sentences(),
-        handles::sentences(),
         ends(),
     ];
     for (event, sentence) in of_one.concat().into_iter().chain(several::sentences()) {
         assert_eq!(line(&event), sentence);
-        let name = format!("{event:?}");
-        said.insert(name.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());
     }
-    let source = include_str!("../event.rs").split("enum Event {").nth(1).expect("the events");
-    let source = source.split("\n}").next().expect("their end");
-    let names =
-        source.lines().filter_map(|line| line.strip_prefix("    ").filter(|line| line.starts_with(char::is_uppercase)));
-    let names = names.map(|line| line.split(|c: char| !c.is_alphanumeric()).next().expect("a name").to_owned());
-    assert_eq!(said, names.collect(), "an event without a sentence above");
+}
+
+#[test]
+fn what_dlock_did_to_a_job_is_told_with_q_too_and_is_an_error_in_the_journal() {
+    let stopped = Event::MaxRun { program: "backup.sh".to_owned(), max_run: Duration::from_secs(60) };
+    assert_eq!((stopped.level(), stopped.priority()), (Level::Warning, Priority::Error));
+    let misspelt = Event::UnknownVariables { names: vec!["DLOCK_WIAT".to_owned()], meant: None };
+    assert_eq!((misspelt.level(), misspelt.priority()), (Level::Warning, Priority::Warning));
 }
