@@ -79,9 +79,7 @@ impl Event {
             | Self::DlockKilled { .. } => Level::Warning,
         }
     }
-}
 
-impl Event {
     /// Returns the importance of its line in a log.
     #[must_use]
     pub(crate) fn priority(&self) -> Priority {
