@@ -21,6 +21,7 @@ mod looking;
 mod losing;
 mod pace;
 mod progress;
+mod recording;
 mod refusal;
 pub(crate) mod release;
 pub(crate) mod renew;

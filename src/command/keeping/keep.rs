@@ -12,7 +12,7 @@ use crate::backend::contender::{Contender, Grant, Lease, Released, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, sleep_until};
 use crate::command::keeping::runs::Runs;
-use crate::command::losing::{deadline, loss};
+use crate::command::losing::{Change, Reliance, deadline};
 use crate::command::traces::Traces;
 use crate::exit::{Exit, Failure};
 use crate::here;
@@ -22,7 +22,6 @@ use crate::lease::taking::give_back;
 use crate::lease::timing::Schedule;
 use crate::report::Report;
 use crate::report::event::{Event, Loss};
-use crate::schema::events::{Cause, Entry, millis};
 use crate::settings::{AcquireSettings, Keeping};
 use crate::supervise::signals::SignalStream;
 use crate::supervise::stop::{Ladder, Step};
@@ -47,15 +46,9 @@ pub(super) struct Keep<'a> {
     report: &'a Report,
     process: AsyncFd<Watched>,
     runs: Runs,
-    program: String,
+    reliance: Reliance<'a>,
     kill_after: Duration,
     ladder: Ladder,
-    /// The loss that was reported, or the request to give the lock back.
-    told: Option<Loss>,
-    /// `true` if SIGTERM was sent before its reason was known, and is not in the journal yet.
-    is_due: bool,
-    killed: bool,
-    troubled: bool,
 }
 
 impl<'a> Keep<'a> {
@@ -67,22 +60,9 @@ impl<'a> Keep<'a> {
         process: AsyncFd<Watched>,
         runs: Runs,
     ) -> Self {
-        let program = here::program_of(keeping.pid);
+        let reliance = Reliance::new(report, settings.lock(), here::program_of(keeping.pid), keeping.on_lost);
         let (kill_after, ladder) = (Duration::ZERO, Ladder::default());
-        Self {
-            settings,
-            keeping,
-            report,
-            process,
-            runs,
-            program,
-            kill_after,
-            ladder,
-            told: None,
-            is_due: false,
-            killed: false,
-            troubled: false,
-        }
+        Self { settings, keeping, report, process, runs, reliance, kill_after, ladder }
     }
 
     /// Keeps the granted lock until the process and the runs under the handle have ended or the lock is let go, and
@@ -107,10 +87,10 @@ impl<'a> Keep<'a> {
         if over == Over::Ended || !self.settings.connection.target.has_handles() {
             self.give_back(contender, ttl).await;
         }
-        if matches!(self.told, Some(Loss::NotMine(_))) {
+        if matches!(self.reliance.told(), Some(Loss::NotMine(_))) {
             traces.tell_loss(&self.settings.lock().key, self.report, &self.settings.connection).await;
         }
-        Ok(if self.told.is_some() { Exit::Lost } else { Exit::Success })
+        Ok(if self.reliance.told().is_some() { Exit::Lost } else { Exit::Success })
     }
 
     async fn until(&mut self, contender: &mut dyn Contender, lease: Lease, signals: &mut SignalStream) -> Over {
@@ -164,83 +144,39 @@ impl<'a> Keep<'a> {
             Step::Term { by_deadline } => {
                 self.runs.stop();
                 let _ = self.process.get_ref().signal(libc::SIGTERM);
-                self.is_due = by_deadline;
-                if !by_deadline {
-                    self.record("TERM");
+                if by_deadline {
+                    self.reliance.recording.deadline();
                 }
                 Some(now)
             }
             Step::Kill => {
                 // A process that has ended meanwhile needs no signal.
                 let _ = self.process.get_ref().signal(libc::SIGKILL);
-                self.catch_up();
-                if !std::mem::replace(&mut self.killed, true) {
-                    self.record("KILL");
-                }
+                self.reliance.recording.kill();
                 Some(now + AGAIN)
             }
         }
     }
 
-    fn record(&self, signal: &'static str) {
-        let cause = if let Some(Loss::Asked(_)) = self.told { Cause::Asked } else { Cause::Lost };
-        self.report.record(|| Some(Entry::Stopping { signal, cause }));
-    }
-
-    /// Records the SIGTERM that was sent before its reason was known.
-    fn catch_up(&mut self) {
-        if std::mem::take(&mut self.is_due) {
-            self.record("TERM");
-        }
-    }
-
     fn hear(&mut self, news: LeaseNews) {
-        let lock = self.settings.lock();
-        match news {
-            LeaseNews::Extended(schedule) => {
-                self.report.record(|| Some(Entry::Renewed { ttl_ms: millis(schedule.ttl) }));
-                if std::mem::take(&mut self.troubled) {
-                    self.report.tell(&Event::RenewedAgain(lock));
-                }
+        match self.reliance.hear(news) {
+            Some(Change::Extended(schedule)) => {
                 if let Some(deadline) = deadline(&schedule, self.keeping.on_lost) {
                     self.ladder.extend(deadline);
                 }
             }
-            LeaseNews::Trouble(last) => {
-                self.troubled = true;
-                self.report.tell(&Event::NotRenewed { lock, last });
-            }
-            LeaseNews::Concern(concern) => self.report.tell(&Event::Concern { lock, concern }),
-            LeaseNews::Asked(ask) if self.keeping.on_lost == OnLost::Ignore => {
-                self.report.tell(&Event::AskedAndGoesOn { lock, ask, program: self.program.clone() });
-            }
-            LeaseNews::Asked(ask) => self.lose(Loss::Asked(ask)),
-            last => {
-                if let Some(how) = loss(last) {
-                    self.lose(how);
-                }
-            }
+            Some(Change::Lost(how)) => self.lose(how),
+            None => {}
         }
     }
 
     /// Handles a loss, or a request to give the lock back: stops the process and the runs.
     fn lose(&mut self, how: Loss) {
-        if self.told.is_some() {
-            return;
-        }
-        self.told = Some(how.clone());
-        let goes_on = self.keeping.on_lost == OnLost::Ignore;
-        self.report.tell(&Event::Lost { lock: self.settings.lock(), how, program: self.program.clone(), goes_on });
-        self.catch_up();
-        if !goes_on {
+        self.reliance.lose(how, || {
             self.runs.stop();
-        }
-        let now = Instant::now();
-        match self.keeping.on_lost {
-            OnLost::Stop => self.ladder.stop(now + self.kill_after),
-            OnLost::Kill => self.ladder.stop(now),
-            OnLost::Ignore => {}
-        }
+            let grace = if self.keeping.on_lost == OnLost::Kill { Duration::ZERO } else { self.kill_after };
+            self.ladder.stop(Instant::now() + grace);
+        });
     }
 
     async fn give_back(&self, contender: &mut dyn Contender, ttl: Option<Duration>) {

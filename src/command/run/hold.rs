@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::cli::{Leftovers, OnLost};
+use crate::cli::Leftovers;
 use crate::clock::{Instant, before, sleep_until};
-use crate::command::losing::loss;
+use crate::command::losing::{Change, Reliance};
 use crate::command::run::backstop::Backstop;
 use crate::command::run::held::{Cause, Held};
-use crate::command::run::recording::Recording;
 use crate::command::run::rescue::{Below, Rescue};
-use crate::holder::ask::Ask;
 use crate::lease::renewal::LeaseNews;
 use crate::lease::timing::Schedule;
 use crate::report::Report;
@@ -52,13 +50,11 @@ pub(super) struct Hold<'a> {
     guard: &'a mut Guard,
     signals: &'a mut SignalStream,
     backstop: Backstop,
-    recording: Recording<'a>,
+    reliance: Reliance<'a>,
     rescue: Rescue<'a>,
     held: Held,
     max_run_at: Option<Instant>,
     guard_state: GuardState,
-    /// `true` if renewals fail.
-    troubled: bool,
     /// `true` if it was reported that a CPU quota makes a stop begin earlier.
     told_of_quota: bool,
     over: bool,
@@ -82,12 +78,11 @@ impl<'a> Hold<'a> {
             guard,
             signals,
             backstop: Backstop::new(settings.on_lost, kill_after, schedule),
-            recording: Recording::new(report, settings),
+            reliance: Reliance::new(report, settings.lock(), settings.program(), settings.on_lost),
             rescue,
             held: Held::default(),
             max_run_at: settings.max_run.map(|max_run| Instant::now() + max_run),
             guard_state: GuardState::Works,
-            troubled: false,
             told_of_quota: false,
             over: false,
         }
@@ -133,7 +128,7 @@ impl<'a> Hold<'a> {
         }
         if self.held.cause == Some(Cause::Lost) {
             // The guard can be done before the keeper has reported the reason.
-            if kept && !self.held.told_of_loss {
+            if kept && self.reliance.told().is_none() {
                 let _ = before(Instant::now() + LAST_WORD, &mut keeping).await;
             }
             while let Ok(news) = news.try_recv() {
@@ -142,6 +137,7 @@ impl<'a> Hold<'a> {
             self.lose(Loss::Starved);
         }
         self.held.schedule = self.backstop.schedule();
+        self.held.told_of_loss = self.reliance.told().is_some();
         self.held.guard_done = self.guard_state == GuardState::Done;
         self.held
     }
@@ -176,7 +172,7 @@ impl<'a> Hold<'a> {
             Some(Notice::Exited { status, exec_errno, stopping }) => {
                 let ended = Ended::from_status(status);
                 self.held.exited = Some((ended, exec_errno));
-                self.recording.exited(ended, exec_errno);
+                self.reliance.recording.exited(ended, exec_errno);
                 // Killed by dlock, as the guard had slept through the lease's end: no other stop leaves the cause open.
                 if ended == Ended::Signal(libc::SIGKILL) && self.rescue.has_killed() {
                     self.held.cause = self.held.cause.or(Some(Cause::Lost));
@@ -196,7 +192,7 @@ impl<'a> Hold<'a> {
             Some(Notice::Deadline) => {
                 self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 self.backstop.begun(Instant::now());
-                self.recording.deadline();
+                self.reliance.recording.deadline();
             }
             Some(Notice::Unkillable(pid)) => self.rescue.unkillable = Some(pid),
             Some(Notice::Covering) => {
@@ -208,9 +204,9 @@ impl<'a> Hold<'a> {
             Some(Notice::TooLate) => self.never_started(Cause::TooLate),
             Some(Notice::Spawned(pid)) => {
                 self.rescue.command = Some(pid);
-                self.recording.started(pid);
+                self.reliance.recording.started(pid);
             }
-            Some(Notice::Killing) => self.recording.kill(),
+            Some(Notice::Killing) => self.reliance.recording.kill(),
             Some(Notice::Throttled(earlier)) => self.hear_of_quota(earlier),
             Some(Notice::Ready | Notice::Unfit(_)) => {}
             None => self.lose_guard(),
@@ -248,29 +244,14 @@ impl<'a> Hold<'a> {
     }
 
     fn hear_keeper(&mut self, news: LeaseNews) {
-        match news {
-            LeaseNews::Extended(schedule) => {
-                self.recording.renewed(schedule.ttl);
-                if std::mem::take(&mut self.troubled) {
-                    self.report.tell(&Event::RenewedAgain(self.settings.lock()));
-                }
+        match self.reliance.hear(news) {
+            Some(Change::Extended(schedule)) => {
                 if let Some(order) = self.backstop.extend(schedule) {
                     self.guard.order(order);
                 }
             }
-            LeaseNews::Trouble(last) => {
-                self.troubled = true;
-                self.report.tell(&Event::NotRenewed { lock: self.settings.lock(), last });
-            }
-            LeaseNews::Concern(concern) => {
-                self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
-            }
-            LeaseNews::Asked(ask) => self.heed(ask),
-            last => {
-                if let Some(how) = loss(last) {
-                    self.lose(how);
-                }
-            }
+            Some(Change::Lost(how)) => self.lose(how),
+            None => {}
         }
     }
 
@@ -279,39 +260,21 @@ impl<'a> Hold<'a> {
         self.over = true;
     }
 
-    /// Handles a request to stop: the command is stopped as after a loss, and then the lock is given back.
-    fn heed(&mut self, ask: Ask) {
-        if self.settings.on_lost == OnLost::Ignore {
-            let (lock, program) = (self.settings.lock(), self.settings.program());
-            return self.report.tell(&Event::AskedAndGoesOn { lock, ask, program });
-        }
-        self.lose(Loss::Asked(ask));
-    }
-
-    /// Handles the loss of the lock: reports it once, and stops the command if it still runs.
+    /// Handles the loss of the lock, or a request to give it back: reports it once, and stops the command if it still
+    /// runs.
     fn lose(&mut self, how: Loss) {
-        if std::mem::replace(&mut self.held.told_of_loss, true) {
-            return;
-        }
-        let goes_on = self.settings.on_lost == OnLost::Ignore;
-        let cause = if matches!(how, Loss::Asked(_)) { events::Cause::Asked } else { events::Cause::Lost };
-        let lost = Event::Lost { lock: self.settings.lock(), how, program: self.settings.program(), goes_on };
-        if !goes_on {
+        self.reliance.lose(how, || {
             self.held.cause = self.held.cause.or(Some(Cause::Lost));
             if let Some(order) = self.backstop.lose(Instant::now()) {
                 self.guard.order(order);
             }
-        }
-        self.report.tell(&lost);
-        if !goes_on {
-            self.recording.stop(cause);
-        }
+        });
     }
 
     fn stop(&mut self, cause: events::Cause) {
         let order = self.backstop.stop(Instant::now());
         self.guard.order(order);
-        self.recording.stop(cause);
+        self.reliance.recording.stop(cause);
     }
 
     fn suspend(&mut self) {
@@ -333,7 +296,7 @@ impl<'a> Hold<'a> {
         self.guard_state = GuardState::Gone;
         self.held.cause = Some(self.held.cause.unwrap_or(Cause::GuardKilled));
         self.rescue.take_over(self.backstop.take_over(Instant::now()));
-        self.recording.stop(events::Cause::Guard);
+        self.reliance.recording.stop(events::Cause::Guard);
     }
 
     /// Does what is due at `now`; returns the instant of the next step.
@@ -357,7 +320,7 @@ impl<'a> Hold<'a> {
             due.and_then(|kill_at| self.rescue.back_up_the_guard(now, kill_at, exited, holds))
         };
         if self.rescue.has_killed() {
-            self.recording.kill();
+            self.reliance.recording.kill();
         }
         self.held.left = self.rescue.left();
         self.over |= self.rescue.is_over();

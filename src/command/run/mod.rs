@@ -10,7 +10,6 @@ mod environment;
 mod held;
 mod hold;
 pub(crate) mod nested;
-mod recording;
 mod rescue;
 mod setup;
 #[cfg(test)]

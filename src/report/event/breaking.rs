@@ -149,7 +149,6 @@ impl BreakEvent {
     /// Returns its sentence.
     #[must_use]
     pub(in crate::report) fn line(&self) -> String {
-        let taking = |can_be_taken: bool| if can_be_taken { NOW } else { "" };
         match self {
             Self::Nothing(key) => format!("{key} is free: there is nothing to break"),
             Self::Several(owner) => {
@@ -161,7 +160,7 @@ impl BreakEvent {
             Self::Unclear(key) => {
                 format!("it is not clear who holds {key}, and nothing was done: see dlock status")
             }
-            Self::Deaf { key, why, can_be_taken } => deaf(key, why, taking(*can_be_taken)),
+            Self::Deaf { key, why, can_be_taken } => deaf(key, why, if *can_be_taken { NOW } else { "" }),
             Self::Declined { key, typed: false } => format!("{key}: nothing was done"),
             Self::Declined { key, typed: true } => format!("{key} was not typed, and nothing was done"),
             Self::Asked { who, notices, stops } => {

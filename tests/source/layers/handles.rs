@@ -32,8 +32,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
             "variables",
         ],
     ),
-    ("report/event/handle.rs", &["key", "lease::waiting"]),
-    ("report/line/handle.rs", &["key", "lease::waiting", "report::event"]),
+    ("report/event/handle.rs", &["key", "lease::waiting", "report::level", "report::words"]),
     ("schema/acquired.rs", &["handle", "schema"]),
     ("schema/news.rs", &[]),
     ("command/about.rs", &["backend::url", "here", "holder"]),
@@ -62,7 +61,11 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("command/traces.rs", &["backend", "clock", "holder", "key", "report", "settings"]),
-    ("command/losing.rs", &["cli", "clock", "lease", "report::event", "supervise::protocol"]),
+    (
+        "command/losing.rs",
+        &["cli", "clock", "command::recording", "lease", "report", "schema::events", "supervise::protocol"],
+    ),
+    ("command/recording.rs", &["cli", "clock", "report", "schema::events", "supervise::command"]),
     (
         "command/keeping",
         &[

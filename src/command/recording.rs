@@ -1,5 +1,6 @@
 /*!
-Entries about a command that go only to the journal: its start and its end, each renewal, and each step of stopping it.
+Entries about a command that go only to the journal: its start and its end, each renewal, and each step of stopping it. Of
+a process that is watched, only the latter two.
 */
 
 use std::time::Duration;
@@ -11,13 +12,13 @@ use crate::cli::OnLost;
 use crate::clock::Instant;
 use crate::report::Report;
 use crate::schema::events::{Cause, Entry, millis};
-use crate::settings::RunSettings;
 use crate::supervise::command::Ended;
 
 /// The record of one command.
 pub(super) struct Recording<'a> {
     report: &'a Report,
-    settings: &'a RunSettings,
+    program: String,
+    on_lost: OnLost,
     /// The time at which the guard was told to start it: on a busy machine, dlock learns of the start itself late.
     begun: Instant,
     /// The reason why the command is being stopped.
@@ -29,14 +30,15 @@ pub(super) struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// Begins the record of a command that the guard was just told to start.
-    pub(super) fn new(report: &'a Report, settings: &'a RunSettings) -> Self {
-        Self { report, settings, begun: Instant::now(), cause: None, is_due: false, termed: false, killed: false }
+    /// Begins the record of a command that the guard was just told to start, or of a process that relies on the lock.
+    pub(super) fn new(report: &'a Report, program: String, on_lost: OnLost) -> Self {
+        let begun = Instant::now();
+        Self { report, program, on_lost, begun, cause: None, is_due: false, termed: false, killed: false }
     }
 
     /// Records that the command's process was created.
     pub(super) fn started(&self, command_pid: i32) {
-        self.report.record(|| Some(Entry::Started { command_pid, program: self.settings.program() }));
+        self.report.record(|| Some(Entry::Started { command_pid, program: self.program.clone() }));
     }
 
     /// Records that the lease was extended to this length.
@@ -56,7 +58,7 @@ impl<'a> Recording<'a> {
         self.cause.get_or_insert(cause);
         let is_lost = matches!(cause, Cause::Lost | Cause::Asked);
         // With `--on-lost kill`, SIGKILL is the first signal.
-        if is_lost && self.settings.on_lost == OnLost::Kill || std::mem::replace(&mut self.termed, true) {
+        if is_lost && self.on_lost == OnLost::Kill || std::mem::replace(&mut self.termed, true) {
             return;
         }
         self.report.record(|| Some(Entry::Stopping { signal: "TERM", cause }));
