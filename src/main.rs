@@ -12,7 +12,7 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
   outside a backend's folder knows it by name. `lock` is the rule by which all of them decide whose turn it is.
 * `lease` decides when to ask a backend: to take a lock, to keep it, to give it back. It knows nothing of processes.
 * `meeting` decides the same for latches and barriers.
-* `supervise` starts, watches and stops the command: the guard, its ear, signals, `/proc`. It knows nothing of locks.
+* `supervise` starts, watches and stops the command: the guard, its listener, signals, `/proc`. It knows nothing of locks.
 * `report` writes everything that goes to standard error: an event with its data, and one file that makes the sentence.
   Its `journal` writes what happens to a run as JSON lines (`--events`).
 * Only `output` writes to standard output: locks as `report/picture` draws them, or JSON documents from `schema`.

@@ -2,7 +2,7 @@
 The signals that dlock passes on to the command: pure decisions from what was received and when.
 
 A signal to the whole process group (from a terminal, `timeout` or `kill %1`) has reached the command already. The guard
-sees such signals itself as long as it is in the group, and through its ear afterwards.
+sees such signals itself as long as it is in the group, and through its listener afterwards.
 */
 
 use std::time::Duration;

@@ -7,7 +7,7 @@ The scheduler is asked by system calls: musl's functions of these names only fai
 
 use libc::{c_int, c_long, pid_t};
 
-/// The nice value of the guard and its ear once the command runs, if this user may set it.
+/// The nice value of the guard and its listener once the command runs, if this user may set it.
 pub(super) const PRIORITY: c_int = -15;
 /// The nice value of a process that is to be killed, if this user may set it.
 const FIRST: c_int = -20;

@@ -129,7 +129,7 @@ fn record_arguments(count: usize, arguments: *const *mut c_char) {
 }
 
 /// Changes the name and the arguments of this process in process lists, which it would otherwise share with its parent.
-/// For the guard, its ear and keepers: the arguments are gone afterwards. Allocates nothing.
+/// For the guard, its listener and keepers: the arguments are gone afterwards. Allocates nothing.
 pub(crate) fn rename_process(name: &CStr) {
     // SAFETY: the name is a C string of which the kernel takes the first 15 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };

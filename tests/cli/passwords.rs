@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::cli::secrets::{SECRET, assert_kept, assert_silent, encoded};
-use crate::support::dlock::{Dlock, EAR, Outcome, command_of};
+use crate::support::dlock::{Dlock, LISTENER, Outcome, command_of};
 use crate::support::process::{self, NOBODY};
 use crate::support::rendezvous::{Gate, eventually, make_fifo};
 use crate::support::scratch::Scratch;
@@ -33,7 +33,7 @@ fn ps_shows_stars_instead_of_a_password_in_the_url() {
         let dlock = scratch.dlock().arg("run").args(shape).args(["-k", "k"]);
         let running = dlock.shell(format!("echo held; {}", gate.wait())).spawn();
         running.wait_stdout("held");
-        let pids = [running.dlock_pid(), running.guard_pid()].into_iter().chain(running.ear_pid());
+        let pids = [running.dlock_pid(), running.guard_pid()].into_iter().chain(running.listener_pid());
         for pid in pids {
             let ps = Command::new("ps").args(["-ww", "-o", "args=", "-p", &pid.to_string()]).output().unwrap();
             assert_kept(&String::from_utf8_lossy(&ps.stdout), "ps");
@@ -72,8 +72,9 @@ fn with_a_password_dlock_and_its_guard_cannot_be_inspected_and_work_all_the_same
         // As root the program of each can be seen, which the one who is not root could not.
         let dlock = running.pid();
         let guard = eventually("the guard", || process::children(dlock).first().copied());
-        let ear = process::children(guard).into_iter().find(|&pid| process::comm(pid).as_deref() == Some(EAR));
-        for pid in [dlock, guard].into_iter().chain(ear) {
+        let listener =
+            process::children(guard).into_iter().find(|&pid| process::comm(pid).as_deref() == Some(LISTENER));
+        for pid in [dlock, guard].into_iter().chain(listener) {
             assert_eq!(owner(pid), if is_closed { 0 } else { user }, "{:?}", process::comm(pid));
         }
         let command = command_of(guard).expect("a command");

@@ -28,8 +28,8 @@ fn assert_free(scratch: &Scratch, url: &str, free: bool) {
 }
 
 /// What of `/proc/self` is a process's own business: its numbers, its memory, and how often it ran.
-fn is_ear(pid: i32) -> bool {
-    process::comm(pid).as_deref() == Some("lockear")
+fn is_listener(pid: i32) -> bool {
+    process::comm(pid).as_deref() == Some("lock-listener")
 }
 
 fn is_its_own(line: &str) -> bool {
@@ -120,8 +120,8 @@ fn it_stays_in_the_callers_group_session_and_directory() {
         // A signal to the whole group does not reach the process that watches the command.
         let is_away = || process::pgrp(guard) != process::pgrp(me);
         eventually("the guard to leave the group", || is_away().then_some(()));
-        let ear = eventually("an ear", || process::children(guard).into_iter().find(|&pid| is_ear(pid)));
-        assert_eq!(process::pgrp(ear), process::pgrp(me), "{way}");
+        let listener = eventually("a listener", || process::children(guard).into_iter().find(|&pid| is_listener(pid)));
+        assert_eq!(process::pgrp(listener), process::pgrp(me), "{way}");
         assert_eq!(process::cwd(command).unwrap().to_str(), Some("/proc"), "{way}");
     }
 }
@@ -470,7 +470,7 @@ fn as_pid_1_it_passes_signals_on_and_leaves_no_zombies() {
         recorder.ready();
         let (dlock, guard, command) = (outer.dlock_pid(), outer.guard_pid(), outer.command_pid());
         let children = |parent| process::all().into_iter().filter(move |&pid| process::ppid(pid) == Some(parent));
-        eventually("no zombies", || children(guard).all(|pid| pid == command || is_ear(pid)).then_some(()));
+        eventually("no zombies", || children(guard).all(|pid| pid == command || is_listener(pid)).then_some(()));
         eventually("no zombies", || children(dlock).all(|pid| pid == guard).then_some(()));
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             process::signal(dlock, signal);

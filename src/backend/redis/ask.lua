@@ -1,5 +1,5 @@
 -- Puts a request to stop beside the lock, if this owner holds it.
---   KEYS  lock, holders, details, broken, stop, the owner's ear
+--   KEYS  lock, holders, details, broken, stop, the owner's listener
 --   ARGV  id, request, ms for which the requests of this lock are kept at least
 -- Returns 1, or 0 where the owner does not hold it.
 local id, request, left = ARGV[1], ARGV[2], tonumber(ARGV[3])

@@ -1,8 +1,8 @@
 -- Shared by the scripts of whoever intervenes: whose a text is, waking a holder that listens, and the record of a break.
 --   broken  the last request to stop, or what took the lock away; the last key but two
 --   stop    hash: owner's id to the request to stop that was made to it; the last key but one
---   ear     list on which the owner listens from its first renewal on; the last key
-local broken, stop, ear = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+--   listener     list on which the owner listens from its first renewal on; the last key
+local broken, stop, listener = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 
 -- The id of the dlock that wrote this text; nil where none did. Before the id there are only numbers and words of dlock's.
 local function owner_in(text)
@@ -22,6 +22,6 @@ end
 
 -- Tells the holder to look at its lock now. Without the right to that, its next renewal finds out.
 local function tell()
-  redis.pcall('LPUSH', ear, '1')
-  redis.pcall('PEXPIRE', ear, 2000)
+  redis.pcall('LPUSH', listener, '1')
+  redis.pcall('PEXPIRE', listener, 2000)
 end

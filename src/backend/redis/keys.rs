@@ -99,7 +99,7 @@ impl Keys {
     }
 
     /// Returns the key of the list on which the holder with this id listens.
-    pub(in crate::backend) fn ear(&self, id: &str) -> String {
+    pub(in crate::backend) fn listener(&self, id: &str) -> String {
         format!("{}ear:{id}", self.side)
     }
 
@@ -173,8 +173,9 @@ mod tests {
             ) else {
                 return Ok(());
             };
-            let all =
-                |keys: &Keys| [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.ear("")]].concat();
+            let all = |keys: &Keys| {
+                [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.listener("")]].concat()
+            };
             for ours in all(&one) {
                 prop_assert_eq!(
                     Keys::lock_of(&ours, "done"),

@@ -16,11 +16,11 @@ pub(super) mod answers;
 pub(super) mod connection;
 pub(super) mod damage;
 mod driver;
-pub(super) mod ear;
 mod errors;
 pub(super) mod facts;
 pub(super) mod inspect;
 pub(super) mod keys;
+pub(super) mod listener;
 pub(super) mod meeting;
 mod namesakes;
 pub(super) mod probes;
@@ -39,9 +39,9 @@ use self::answers::{Attempted, Obstacle};
 use self::connection::Outstanding;
 pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
-use self::ear::Ear;
 use self::inspect::RedisSurvey;
 use self::keys::Keys;
+use self::listener::Listener;
 use self::meeting::{RedisBarrier, RedisLatch, Visitor};
 use self::probes::{RedisProbes, Watchers};
 use self::rights::Rights;
@@ -130,7 +130,7 @@ struct RedisContender {
     /// The time at which the last attempt was sent.
     looked: Instant,
     /// The listener for break requests, from the first renewal on.
-    ear: Option<Ear>,
+    listener: Option<Listener>,
 }
 
 impl RedisService {
@@ -185,7 +185,7 @@ impl Service for RedisService {
             concerns: Vec::new(),
             look_again: FOREIGN_POLL,
             looked: Instant::now(),
-            ear: None,
+            listener: None,
         })
     }
 
@@ -372,8 +372,8 @@ impl Contender for RedisContender {
     }
 
     async fn disturbed(&mut self) {
-        let list = Keys::of(&self.claim).ear(self.claim.owner.as_str());
-        Ear::hear(&mut self.ear, self.connection.server(), list).await;
+        let list = Keys::of(&self.claim).listener(self.claim.owner.as_str());
+        Listener::hear(&mut self.listener, self.connection.server(), list).await;
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {

@@ -168,7 +168,7 @@ const OPTIONAL: [(&str, &str); 2] = [
 
 /// Returns requests that use these commands and change nothing.
 fn optional(namespace: &Namespace) -> [Cmd; 2] {
-    let list = Keys::at(format!("{}check", namespace.prefix(':'))).ear("check");
+    let list = Keys::at(format!("{}check", namespace.prefix(':'))).listener("check");
     [request(&["SCAN", "0", "COUNT", "1"]), request(&["BLPOP", &list, "0.001"])]
 }
 

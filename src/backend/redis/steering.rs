@@ -25,7 +25,7 @@ pub(super) fn ask(keys: &Keys, party: &Party, ask: &Ask) -> Cmd {
     let lease = party.published().and_then(|said| said.about.ttl).unwrap_or(LONG);
     // Kept for the length of its lease: it reads the request with its next renewal, or has lost the lock.
     let left = lease.to_string();
-    let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.broken(), keys.stop(), keys.ear(&id)];
+    let names = [keys.lock.clone(), keys.holders(), keys.details(), keys.broken(), keys.stop(), keys.listener(&id)];
     script(ASK, &names, &[&id, &ask.text(), &left])
 }
 
@@ -38,7 +38,7 @@ pub(super) fn take(keys: &Keys, party: &Party, ask: &Ask, single: bool) -> Cmd {
     };
     let mut names = if single { keys.single() } else { keys.voting() };
     names.pop();
-    names.extend([keys.broken(), keys.stop(), keys.ear(id)]);
+    names.extend([keys.broken(), keys.stop(), keys.listener(id)]);
     let mut command = ::redis::cmd("EVAL");
     command.arg(if single { TAKE_AND_WAKE } else { TAKE }).arg(names.len()).arg(&names);
     command.arg(id).arg(text).arg(keys.wakes()).arg(ask.text());

@@ -1,5 +1,5 @@
 -- Takes the lock away from the one holder who is named, whether it agrees or not.
---   KEYS  lock, holders, details, …, broken, stop, the owner's ear
+--   KEYS  lock, holders, details, …, broken, stop, the owner's listener
 --   ARGV  id, or '' for another program; that program's text; wakes; the record of the break
 -- Returns 1, or 0 where that one does not hold it.
 local id, text = ARGV[1], ARGV[2]

@@ -9,8 +9,8 @@ use futures_util::future::select_all;
 
 use crate::backend::claim::Claim;
 use crate::backend::redis::Server;
-use crate::backend::redis::ear::Ear;
 use crate::backend::redis::keys::Keys;
+use crate::backend::redis::listener::Listener;
 use crate::backend::redlock::scripts::Try;
 use crate::backend::redlock::voters::Voters;
 use crate::clock::Instant;
@@ -61,7 +61,7 @@ pub(super) struct RedlockContender {
     /// The time of a waiter's next look.
     pub look_again: Instant,
     /// The listeners for break requests, one for each server, from the first renewal on.
-    ears: Vec<Option<Ear>>,
+    listeners: Vec<Option<Listener>>,
 }
 
 impl RedlockContender {
@@ -85,17 +85,18 @@ impl RedlockContender {
             reached: false,
             introduced: false,
             look_again: Instant::now(),
-            ears: Vec::new(),
+            listeners: Vec::new(),
         }
     }
 
     /// Resolves when one of the servers has a message for this holder, which makes a renewal worthwhile.
     pub(super) async fn heard(&mut self) {
-        let list = Keys::of(&self.claim).ear(self.claim.owner.as_str());
+        let list = Keys::of(&self.claim).listener(self.claim.owner.as_str());
         let servers = self.voters.servers();
-        self.ears.resize_with(servers.len(), || None);
-        let listening = self.ears.iter_mut().zip(servers);
-        let listening: Vec<_> = listening.map(|(ear, server)| Box::pin(Ear::hear(ear, server, list.clone()))).collect();
+        self.listeners.resize_with(servers.len(), || None);
+        let listening = self.listeners.iter_mut().zip(servers);
+        let listening: Vec<_> =
+            listening.map(|(listener, server)| Box::pin(Listener::hear(listener, server, list.clone()))).collect();
         select_all(listening).await;
     }
 

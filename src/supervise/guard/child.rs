@@ -14,8 +14,8 @@ use crate::supervise::guard::line::Locks;
 use crate::supervise::protocol::Spawn;
 use crate::supervise::stop::{Ladder, Step};
 
-/// Time for which the end of a command is not reported, because the ear may still have signals to report.
-const WAIT_FOR_EAR: Duration = Duration::from_millis(40);
+/// Time for which the end of a command is not reported, because the listener may still have signals to report.
+const WAIT_FOR_LISTENER: Duration = Duration::from_millis(40);
 
 /// The command's process.
 pub(super) struct Child {
@@ -86,9 +86,9 @@ impl Child {
         by_signal || self.told.is_some_and(|told| self.alive <= told + self.spawn.kill_after)
     }
 
-    /// Returns `true` if the ear has had enough time to report what it received before the end.
-    pub(super) fn has_waited_for_ear(&self, now: Instant) -> bool {
-        self.ended.is_some_and(|(_, ended)| now >= ended + WAIT_FOR_EAR)
+    /// Returns `true` if the listener has had enough time to report what it received before the end.
+    pub(super) fn has_waited_for_listener(&self, now: Instant) -> bool {
+        self.ended.is_some_and(|(_, ended)| now >= ended + WAIT_FOR_LISTENER)
     }
 
     /// Returns the next step of stopping the covered runs; the first call begins it.

@@ -1,6 +1,6 @@
 /*!
 The signals to the caller's process group, as the guard learns of them: directly until the command has been started, and
-from its ear afterwards. Then the guard leaves the group, so that nothing that hits the group (`timeout -k`, a CI
+from its listener afterwards. Then the guard leaves the group, so that nothing that hits the group (`timeout -k`, a CI
 runner's cancel, SIGSTOP) hits the guard. It leaves the session too: as the command's parent in another group of the
 same session it would keep the group from being orphaned, and Ctrl-Z would suspend what no shell can continue.
 */
@@ -12,7 +12,7 @@ use libc::{c_int, pid_t};
 use crate::clock::Instant;
 use crate::supervise::command::Command;
 use crate::supervise::forwards::{Forwards, Sent};
-use crate::supervise::guard::ear::Ear;
+use crate::supervise::guard::listener::Listener;
 use crate::supervise::process;
 use crate::supervise::signals::{Meaning, Signals, asks_to_end, meaning, meaning_of};
 
@@ -25,7 +25,7 @@ const EARLY: usize = 16;
 pub(super) struct Group {
     id: pid_t,
     signals: Signals,
-    ear: Ear,
+    listener: Listener,
     /// The signals that the guard got while it started the command.
     early: [Option<Early>; EARLY],
     /// `true` if the guard has left the group.
@@ -54,8 +54,8 @@ enum Heard {
 impl Group {
     /// Returns the group of the calling process. Every catchable signal must be blocked.
     pub(super) fn new() -> nix::Result<Self> {
-        let (signals, ear) = (Signals::listen()?, Ear::new()?);
-        Ok(Self { id: nix::unistd::getpgrp().as_raw(), signals, ear, early: [None; EARLY], left: false })
+        let (signals, listener) = (Signals::listen()?, Listener::new()?);
+        Ok(Self { id: nix::unistd::getpgrp().as_raw(), signals, listener, early: [None; EARLY], left: false })
     }
 
     /// Forgets the signals so far: there was no command that they could have reached.
@@ -72,9 +72,9 @@ impl Group {
         self.note(false);
     }
 
-    /// Leaves the group and its session, and starts the ear in the group.
+    /// Leaves the group and its session, and starts the listener in the group.
     pub(super) fn leave(&mut self) {
-        self.ear.open();
+        self.listener.open();
         // It fails only for a group leader, which a freshly forked process is not.
         let _ = nix::unistd::setsid();
         self.note(true);
@@ -125,7 +125,7 @@ impl Group {
             // Outside of the group, a signal to the guard was sent to it alone.
             (Some(_), true) => return Heard::Other,
             (Some(info), false) => meaning(&info),
-            (None, _) => match self.ear.hear() {
+            (None, _) => match self.listener.hear() {
                 Some(sent) => meaning_of(sent.signal, sent.sender),
                 None => return Heard::Nothing,
             },
@@ -138,7 +138,7 @@ impl Group {
 
     /// Returns `true` if every signal to the group has been reported.
     pub(super) fn is_quiet(&self) -> bool {
-        self.ear.pid().is_none_or(process::waits_without_signals) && !self.ear.has_reported()
+        self.listener.pid().is_none_or(process::waits_without_signals) && !self.listener.has_reported()
     }
 
     /// Returns `true` if `child` is in the group, or was until it ended.
@@ -148,34 +148,34 @@ impl Group {
         group == self.id || group == -1
     }
 
-    /// Handles a state change of a child of the guard, which may be the ear.
+    /// Handles a state change of a child of the guard, which may be the listener.
     pub(super) fn changed(&mut self, pid: pid_t, status: c_int) {
-        self.ear.changed(pid, status);
+        self.listener.changed(pid, status);
     }
 
-    /// Ends the ear, once no command is left that could be passed a signal.
+    /// Ends the listener, once no command is left that could be passed a signal.
     pub(super) fn close(&mut self) {
-        self.ear.close();
+        self.listener.close();
     }
 
-    /// Returns `true` if no ear is left that another process would have to reap.
+    /// Returns `true` if no listener is left that another process would have to reap.
     pub(super) fn is_closed(&self) -> bool {
-        self.ear.is_gone()
+        self.listener.is_gone()
     }
 
-    /// Returns the process id of the ear, which does not belong to the command.
-    pub(super) fn ear(&self) -> Option<pid_t> {
-        self.ear.pid()
+    /// Returns the process id of the listener, which does not belong to the command.
+    pub(super) fn listener(&self) -> Option<pid_t> {
+        self.listener.pid()
     }
 
     /// Returns the descriptors that become readable when a signal arrives.
     pub(super) fn readable(&self) -> [BorrowedFd<'_>; 2] {
-        [self.signals.as_fd(), self.ear.as_fd()]
+        [self.signals.as_fd(), self.listener.as_fd()]
     }
 
     /// Returns the numbers of its descriptors.
     pub(super) fn descriptors(&self) -> [RawFd; 3] {
-        let [reports, tells] = self.ear.descriptors();
+        let [reports, tells] = self.listener.descriptors();
         [self.signals.as_raw(), reports, tells]
     }
 }

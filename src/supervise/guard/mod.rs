@@ -4,7 +4,7 @@ The guard: a process forked before anything else, which is the command's parent 
 ```text
 dlock            the lock: acquires, renews, decides
  └─ guard        no runtime, no network, no allocation; a deadline, a kill ladder, and a socket to dlock
-     ├─ ear      receives the signals to the caller's process group, which the guard has left
+     ├─ listener      receives the signals to the caller's process group, which the guard has left
      └─ command
 ```
 
@@ -20,9 +20,9 @@ it.
 
 mod child;
 mod covers;
-mod ear;
 mod group;
 mod line;
+mod listener;
 mod throttled;
 pub(crate) mod under;
 mod watch;

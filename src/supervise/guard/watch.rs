@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// Returns `true` if dlock has received every notice, and no ear is left that another process would have to reap.
+    /// Returns `true` if dlock has received every notice, and no listener is left that another process would have to reap.
     fn may_leave(&self) -> bool {
         !self.line.is_waiting() && (self.line.is_gone() || self.group.is_closed())
     }
@@ -322,13 +322,13 @@ impl Watch {
         let me = unsafe { libc::getpid() };
         let Some(child) = self.child.as_mut().filter(|child| !child.is_concluded()) else { return };
         let Some(status) = child.looked(now) else { return };
-        let spared: [pid_t; 1] = [self.group.ear().unwrap_or(0)];
+        let spared: [pid_t; 1] = [self.group.listener().unwrap_or(0)];
         let below = self.sweep.children(me);
         let alone = none_left || below.complete && below.listed.iter().all(|pid| spared.contains(pid));
         let executed = self.command.exec_errno() == 0;
         if !self.ladder.is_stopping() && executed && !alone {
-            // The command can end before the ear has reported the signal that ended it.
-            if !child.was_told_to_end() && !child.has_waited_for_ear(now) && !self.group.is_quiet() {
+            // The command can end before the listener has reported the signal that ended it.
+            if !child.was_told_to_end() && !child.has_waited_for_listener(now) && !self.group.is_quiet() {
                 return;
             }
             if child.ended_by_request() {

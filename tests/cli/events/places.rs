@@ -19,9 +19,9 @@ fn neither_the_command_nor_the_guard_has_the_journal_and_a_run_inside_is_not_tol
     let expect = |gated: &Gated| {
         let (guard, command) = (gated.running.guard_pid(), gated.running.command_pid());
         // They close it once the command is on its way.
-        let ear = gated.running.ear_pid();
-        let is_closed = || !has(guard) && ear.is_none_or(|ear| !has(ear));
-        eventually("the guard and its ear to let go of the journal", || is_closed().then_some(()));
+        let listener = gated.running.listener_pid();
+        let is_closed = || !has(guard) && listener.is_none_or(|listener| !has(listener));
+        eventually("the guard and its listener to let go of the journal", || is_closed().then_some(()));
         assert_eq!([gated.pid(), command].map(has), [true, false]);
         process::environ(command).remove("DLOCK_EVENTS")
     };

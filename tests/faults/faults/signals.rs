@@ -100,8 +100,8 @@ pub fn to_the_group(episode: &mut Episode<'_>) {
             let recorder_pid = recorder.ready();
             episode.queue_some();
             let group = running.pid();
-            let ear = eventually("the guard's ear", || running.ear_pid());
-            let mut list = [group, running.guard_pid(), ear, recorder_pid];
+            let listener = eventually("the guard's listener", || running.listener_pid());
+            let mut list = [group, running.guard_pid(), listener, recorder_pid];
             for _ in 0..episode.rng.u32(1..=6) {
                 let signal = *episode.rng.choice(&TO_GROUPS).expect("one of several");
                 signalled(episode, &mut recorder, group, signal, |episode| {

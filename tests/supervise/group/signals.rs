@@ -131,7 +131,7 @@ fn no_signal_that_can_be_caught_ends_the_guard() {
         let guard = dlock.guard_pid();
         let caught = |signal: &Signal| !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP);
         for signal in Signal::iterator().filter(caught) {
-            for pid in [Some(guard), dlock.ear_pid()].into_iter().flatten() {
+            for pid in [Some(guard), dlock.listener_pid()].into_iter().flatten() {
                 process::signal(pid, signal);
                 assert!(process::is_alive(pid), "{signal} ended {:?}", process::comm(pid));
             }

@@ -40,7 +40,7 @@ pub static DLOCK: LazyLock<&str> = LazyLock::new(|| match env::var("TESTED_DLOCK
 pub const NO_CONFIG: (&str, &str) = ("DLOCK_CONFIG", "/dev/null");
 
 /// The name of the process that receives, for the guard, signals to the caller's process group.
-pub const EAR: &str = "lockear";
+pub const LISTENER: &str = "lock-listener";
 
 /// The command that `guard` watches, once it executes its own program.
 pub fn command_of(guard: i32) -> Option<i32> {
@@ -48,7 +48,8 @@ pub fn command_of(guard: i32) -> Option<i32> {
     let own = process::comm(guard)?;
     let is_command = |&pid: &i32| {
         let name = process::comm(pid).unwrap_or_default();
-        name != own && name != EAR && !process::cmdline(pid).is_empty()
+        // As older dlocks call it, too.
+        ![own.as_str(), LISTENER, "lockear"].contains(&name.as_str()) && !process::cmdline(pid).is_empty()
     };
     process::children(guard).into_iter().find(is_command)
 }

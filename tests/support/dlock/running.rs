@@ -16,7 +16,7 @@ use crate::support::rendezvous::{CAP, boottime, eventually_within};
 
 use super::outcome::{Outcome, indented};
 use super::stream::Stream;
-use super::{EAR, command_of};
+use super::{LISTENER, command_of};
 
 /// A dlock that was started. If this is dropped before [`Self::wait`], everything below it and then dlock itself is
 /// killed.
@@ -49,11 +49,11 @@ impl Running {
     #[track_caller]
     pub fn guard_pid(&self) -> i32 {
         let dlock = self.dlock_pid();
-        let is_guard = |&pid: &i32| self.is_dlock(pid) && process::comm(pid).as_deref() != Some(EAR);
+        let is_guard = |&pid: &i32| self.is_dlock(pid) && process::comm(pid).as_deref() != Some(LISTENER);
         self.find("the guard", || process::children(dlock).into_iter().find(is_guard))
     }
 
-    /// Waits for the command, the guard's first child that is not the [`EAR`], to execute its own program, and returns
+    /// Waits for the command, the guard's first child that is not the [`LISTENER`], to execute its own program, and returns
     /// its process id. To be called while the command runs; afterwards it could find something that the command left
     /// behind.
     #[track_caller]
@@ -62,11 +62,11 @@ impl Running {
         self.find("the command", || command_of(guard))
     }
 
-    /// The process id of the guard's ear in the caller's process group, if there is one.
+    /// The process id of the guard's listener in the caller's process group, if there is one.
     #[track_caller]
-    pub fn ear_pid(&self) -> Option<i32> {
+    pub fn listener_pid(&self) -> Option<i32> {
         let mut children = process::children(self.guard_pid()).into_iter();
-        children.find(|&pid| process::comm(pid).as_deref() == Some(EAR))
+        children.find(|&pid| process::comm(pid).as_deref() == Some(LISTENER))
     }
 
     /// All living processes below the one that was started.

@@ -89,7 +89,7 @@ impl Watch {
         }
         // SAFETY: getpid cannot fail.
         let me = unsafe { libc::getpid() };
-        let spared = [self.group.ear().unwrap_or(0)];
+        let spared = [self.group.listener().unwrap_or(0)];
         let (processes, busy) = self.sweep.busy_below(me, &spared, now + COUNTING);
         let load = &mut self.throttled.load;
         (load.processes, load.busy, load.rank) = (processes, busy, rank());

@@ -17,7 +17,7 @@ use crate::supervise::stop::Step;
 const KILL_AGAIN: Duration = Duration::from_millis(2);
 /// Pause between them once the guard has met a process that it may not kill.
 const KILL_REFUSED_AGAIN: Duration = Duration::from_millis(200);
-/// The longest time that the ear may take to report a signal to the group.
+/// The longest time that the listener may take to report a signal to the group.
 const EAR_IS_LATE: Duration = Duration::from_secs(1);
 
 impl Watch {
@@ -59,7 +59,7 @@ impl Watch {
     /// Passes on the signals that are due; returns the time of the next look.
     fn pass_signals_on(&mut self, now: Instant) -> Option<Instant> {
         let due = self.forwards.next()?;
-        // On a busy machine the ear can be late to report signals to the group.
+        // On a busy machine the listener can be late to report signals to the group.
         if now >= due && now < due + EAR_IS_LATE && !self.group.is_quiet() {
             return Some(now + LOOK_AGAIN);
         }
@@ -78,7 +78,7 @@ impl Watch {
     fn terminate_all(&mut self) {
         // SAFETY: getpid cannot fail.
         let me = unsafe { libc::getpid() };
-        let spared = [self.group.ear().unwrap_or(0)];
+        let spared = [self.group.listener().unwrap_or(0)];
         // A suspended process takes SIGTERM only when it is continued.
         let tally = self.sweep.signal_below(me, &[libc::SIGTERM, libc::SIGCONT], &spared, self.ladder.kill_at());
         self.signal_child(&[libc::SIGTERM, libc::SIGCONT]);

@@ -1,5 +1,5 @@
 /*!
-The ear: a small process that stays in the caller's process group when the guard has left it, and reports to the guard
+The listener: a small process that stays in the caller's process group when the guard has left it, and reports to the guard
 which signals went to the whole group.
 
 It blocks every catchable signal and waits for them. It dies with the guard. If it is killed, the guard no longer knows
@@ -17,28 +17,28 @@ use crate::supervise::forwards::Sent;
 use crate::supervise::priority::{PRIORITY, go_first};
 use crate::supervise::surroundings;
 
-/// The ear's name in process lists.
-const NAME: &std::ffi::CStr = c"lockear";
+/// The listener's name in process lists.
+const NAME: &std::ffi::CStr = c"lock-listener";
 /// The length of one report: signal and sender.
 const LENGTH: usize = 8;
 
-/// The guard's side of the ear.
-pub(super) struct Ear {
+/// The guard's side of the listener.
+pub(super) struct Listener {
     reports: OwnedFd,
     tells: OwnedFd,
     pid: Option<pid_t>,
     closed: bool,
 }
 
-impl Ear {
-    /// Prepares an ear. Fails if the process may open no more descriptors.
+impl Listener {
+    /// Prepares a listener. Fails if the process may open no more descriptors.
     pub(super) fn new() -> nix::Result<Self> {
         let (reports, tells) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         Ok(Self { reports, tells, pid: None, closed: false })
     }
 
-    /// Starts the ear in the process group of this process. Every catchable signal must be blocked. If no process can
-    /// be forked, there is no ear.
+    /// Starts the listener in the process group of this process. Every catchable signal must be blocked. If no process can
+    /// be forked, there is no listener.
     pub(super) fn open(&mut self) {
         // SAFETY: getpid cannot fail; the guard has one thread, and the child makes system calls only.
         let (guard, forked) = unsafe { (libc::getpid(), libc::fork()) };
@@ -49,7 +49,7 @@ impl Ear {
         }
     }
 
-    /// Kills the ear; it is reaped with all other children.
+    /// Kills the listener; it is reaped with all other children.
     pub(super) fn close(&mut self) {
         if let Some(pid) = self.pid.filter(|_| !self.closed) {
             // SAFETY: a child that has not been reaped keeps its process id.
@@ -63,7 +63,7 @@ impl Ear {
         self.pid.is_none()
     }
 
-    /// Handles a child's change of state: if the child is the ear, it is continued, or recorded as gone.
+    /// Handles a child's change of state: if the child is the listener, it is continued, or recorded as gone.
     pub(super) fn changed(&mut self, pid: pid_t, status: c_int) {
         if self.pid != Some(pid) {
             return;
@@ -104,13 +104,13 @@ impl Ear {
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reports.as_fd()
     }
 }
 
-/// Runs the ear in a freshly forked process. It waits for a guard that does not read; meanwhile signals stay pending.
+/// Runs the listener in a freshly forked process. It waits for a guard that does not read; meanwhile signals stay pending.
 fn listen(tells: RawFd, guard: pid_t) -> ! {
     // SAFETY: system calls with integers, and with memory of this function; the process has one thread.
     unsafe {

@@ -23,19 +23,19 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// A listener at one server.
 #[derive(Debug)]
-pub(in crate::backend) struct Ear {
+pub(in crate::backend) struct Listener {
     server: String,
     heard: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Ear {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Ear {
+impl Listener {
     /// Starts to listen on this list at `server`.
     fn at(server: Server, list: String) -> Self {
         let heard = Arc::new(Notify::new());
@@ -46,12 +46,12 @@ impl Ear {
 
     /// Resolves when a message arrives on this list at `server`, or has arrived since the last call. A listener is
     /// started if there is none yet, or only one at another server.
-    pub(in crate::backend) async fn hear(ear: &mut Option<Self>, server: &Server, list: String) {
-        if ear.as_ref().is_none_or(|ear| ear.server != server.to_string()) {
-            *ear = Some(Self::at(server.clone(), list));
+    pub(in crate::backend) async fn hear(listener: &mut Option<Self>, server: &Server, list: String) {
+        if listener.as_ref().is_none_or(|listener| listener.server != server.to_string()) {
+            *listener = Some(Self::at(server.clone(), list));
         }
-        match ear {
-            Some(ear) => ear.heard.notified().await,
+        match listener {
+            Some(listener) => listener.heard.notified().await,
             None => std::future::pending().await,
         }
     }
