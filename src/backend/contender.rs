@@ -277,12 +277,12 @@ pub(crate) trait Contender {
 
     /// Releases the lock and leaves the queue. May be called at any time and any number of times, even after an attempt
     /// whose answer was lost. Never touches another owner's hold. A used lock is [kept](Released::Kept) as long as the
-    /// claim says, and no renewal revives it. If a success could not be recorded, [`Contender::concerns`] says so.
+    /// claim says, and no renewal revives it. If a success could not be recorded, [`Contender::warnings`] says so.
     async fn release(&mut self, used: Used) -> Result<Released, Error>;
 
     /// Returns what could make the locks of this service unsafe, as far as it has been noticed since the last call, for
     /// one warning each.
-    fn concerns(&mut self) -> Vec<String> {
+    fn warnings(&mut self) -> Vec<String> {
         Vec::new()
     }
 

@@ -156,8 +156,8 @@ pub(crate) trait Probes {
     /// Reaches every server, and logs in.
     async fn meet(&mut self) -> Met;
 
-    /// Looks for what could make locks unsafe; `concerns` is what a contender has noticed.
-    async fn examine(&mut self, concerns: &[String]) -> Vec<Finding>;
+    /// Looks for what could make locks unsafe; `warnings` is what a contender has noticed.
+    async fn examine(&mut self, warnings: &[String]) -> Vec<Finding>;
 
     /// Returns the key to try a lock under: the `fresh` one, or one that an earlier check could not remove.
     async fn scratch(&mut self, fresh: Key) -> Key {

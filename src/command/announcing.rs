@@ -12,7 +12,7 @@ use crate::holder::Holder;
 use crate::key::Key;
 use crate::lease::waiting::WaitNews;
 use crate::report::Report;
-use crate::report::event::{Event, Hindrance, Lock};
+use crate::report::event::{Blocker, Event, Lock};
 
 /// The shortest time between a line and the report of a new holder: a queue of short jobs must not fill a log.
 const SHORTEST: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl<'a> LatestNews<'a> {
 
     /// Returns the state of the wait after `waited`, if it is known.
     fn event(&self, waited: Duration) -> Option<Event> {
-        let (key, why) = self.hindrance()?;
+        let (key, why) = self.blocker()?;
         Some(Event::Waiting {
             lock: Lock { key: key.into(), place: self.place.clone(), flags: String::new() },
             why,
@@ -60,16 +60,16 @@ impl<'a> LatestNews<'a> {
     }
 
     /// Returns the missing lock and the reason, if they are known.
-    fn hindrance(&self) -> Option<(Key, Hindrance)> {
+    fn blocker(&self) -> Option<(Key, Blocker)> {
         let news = self.latest.borrow();
         let (key, news, came) = news.as_ref()?;
         let why = match news {
             WaitNews::Busy(busy) => {
                 let age = u64::try_from(Instant::now().since(*came).as_millis()).unwrap_or_default();
                 let (holder, now) = (busy.holder.clone(), busy.now.saturating_add(age));
-                Hindrance::Held { holder, beside: busy.beside, now, position: busy.position, queued: false }
+                Blocker::Held { holder, beside: busy.beside, now, position: busy.position, queued: false }
             }
-            WaitNews::Trouble(trouble) => Hindrance::Trouble(trouble.clone()),
+            WaitNews::Trouble(trouble) => Blocker::Trouble(trouble.clone()),
         };
         Some((key.clone(), why))
     }

@@ -64,7 +64,7 @@ impl<'a> Reliance<'a> {
                 self.report.tell(&Event::NotRenewed { lock: lock(), last });
                 self.is_troubled = true;
             }
-            LeaseNews::Concern(concern) => self.report.tell(&Event::Concern { lock: lock(), concern }),
+            LeaseNews::Warning(warning) => self.report.tell(&Event::Warning { lock: lock(), warning }),
             LeaseNews::Asked(ask) if self.on_lost == OnLost::Ignore => {
                 self.report.tell(&Event::AskedAndGoesOn { lock: lock(), ask, program: self.program.clone() });
             }
@@ -119,7 +119,7 @@ fn loss(news: LeaseNews) -> Option<Loss> {
         LeaseNews::Unrenewed { since, last } => {
             Some(Loss::Unrenewed { silent: rounded(Instant::now().since(since)), last })
         }
-        LeaseNews::Extended(_) | LeaseNews::Trouble(_) | LeaseNews::Concern(_) | LeaseNews::Asked(_) => None,
+        LeaseNews::Extended(_) | LeaseNews::Trouble(_) | LeaseNews::Warning(_) | LeaseNews::Asked(_) => None,
     }
 }
 

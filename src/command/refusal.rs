@@ -11,7 +11,7 @@ use crate::lease::waiting::{Failed, Refused};
 use crate::lock::admission::Mode;
 use crate::report::Verbosity;
 use crate::report::event::handle::HandleEvent;
-use crate::report::event::{Event, Hindrance, Lock};
+use crate::report::event::{Blocker, Event, Lock};
 use crate::settings::WaitLimit;
 
 /// A request for a lock.
@@ -44,11 +44,11 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
     let why = match refused {
         Refused::Busy(Busy { holder, beside, now, .. }) => {
             let queued = has_room(mode, &holder, beside);
-            Hindrance::Held { holder, beside, now, position: None, queued }
+            Blocker::Held { holder, beside, now, position: None, queued }
         }
         // The contender was told to ignore the outer runs, or there are none.
         Refused::Outer(outer) => {
-            Hindrance::Held { holder: Holder::Dlock(outer), beside: 0, now: 0, position: None, queued: false }
+            Blocker::Held { holder: Holder::Dlock(outer), beside: 0, now: 0, position: None, queued: false }
         }
         Refused::OtherSlots(OtherSlots { slots, holder, now }) => {
             let wanted = mode.slots().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
         Refused::Done(done) => return not_acquired(conflict, verbosity, Event::AlreadyDone { lock, done }),
         Refused::Failed(Failed { kind, trouble }) => {
             let within = within.filter(|_| kind.is_transient() && kind != ErrorKind::Mistaken);
-            return Failure::new(exit_of(kind), Event::NotAcquired { lock, within, why: Hindrance::Trouble(trouble) });
+            return Failure::new(exit_of(kind), Event::NotAcquired { lock, within, why: Blocker::Trouble(trouble) });
         }
     };
     not_acquired(conflict, verbosity, Event::NotAcquired { lock, within, why })

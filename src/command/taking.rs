@@ -199,8 +199,8 @@ impl<'a> Taking<'a> {
     /// Reports that the lock was acquired, and warnings about its service.
     pub(super) fn tell_acquired(&mut self, handle: &Handle, grant: &Grant, waited: Duration) {
         let lock = self.settings.lock();
-        for concern in self.contender.concerns() {
-            self.report.tell(&Event::Concern { lock: lock.clone(), concern });
+        for warning in self.contender.warnings() {
+            self.report.tell(&Event::Warning { lock: lock.clone(), warning });
         }
         let ttl = matches!(grant.lease, Lease::Until { .. }).then_some(handle.ttl);
         let (tokens, mode, slot) = (vec![handle.token], Mode::Exclusive, None);

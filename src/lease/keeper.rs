@@ -42,7 +42,7 @@ pub(crate) async fn keep(
                     Some(extended @ LeaseNews::Extended(_)) => {
                         news(extended);
                         requests.next().into_iter().for_each(|ask| news(LeaseNews::Asked(ask)));
-                        contender.concerns().into_iter().for_each(|concern| news(LeaseNews::Concern(concern)));
+                        contender.warnings().into_iter().for_each(|warning| news(LeaseNews::Warning(warning)));
                     }
                     Some(trouble @ LeaseNews::Trouble(_)) => news(trouble),
                     Some(lost) => return news(lost),

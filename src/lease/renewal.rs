@@ -32,7 +32,7 @@ pub(crate) enum LeaseNews {
     /// A renewal has failed, after one that had not; it is tried again.
     Trouble(Unconfirmed),
     /// The service has noticed something that could make its locks unsafe.
-    Concern(String),
+    Warning(String),
     /// The holder was asked to stop. The lock is kept until it is given back.
     Asked(Ask),
     /// The service says that this owner does not hold the lock. This is final.

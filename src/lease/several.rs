@@ -385,11 +385,11 @@ impl Contender for Several {
         self.release_all(used).await
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        let mut concerns: Vec<String> = self.locks.iter_mut().flat_map(|one| one.contender.concerns()).collect();
-        concerns.sort();
-        concerns.dedup();
-        concerns
+    fn warnings(&mut self) -> Vec<String> {
+        let mut warnings: Vec<String> = self.locks.iter_mut().flat_map(|one| one.contender.warnings()).collect();
+        warnings.sort();
+        warnings.dedup();
+        warnings
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

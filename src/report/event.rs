@@ -125,18 +125,18 @@ pub(crate) enum Event {
         meant: Option<String>,
     },
     /// The service has a property that could make its locks unsafe.
-    Concern {
+    Warning {
         /// The lock.
         lock: Lock,
-        /// The concern, in the backend's words.
-        concern: String,
+        /// The warning, in the backend's words.
+        warning: String,
     },
     /// dlock waits for the lock.
     Waiting {
         /// The lock.
         lock: Lock,
         /// The reason.
-        why: Hindrance,
+        why: Blocker,
         /// Time waited so far.
         waited: Duration,
     },
@@ -154,7 +154,7 @@ pub(crate) enum Event {
         /// Time waited, if the wait ran out.
         within: Option<Duration>,
         /// The reason.
-        why: Hindrance,
+        why: Blocker,
     },
     /// The lock is in use with another number of slots.
     OtherSlots {
@@ -374,7 +374,7 @@ pub(crate) enum Event {
 
 /// The reason why a lock was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Hindrance {
+pub(crate) enum Blocker {
     /// Another holder has it.
     Held {
         /// The holder.

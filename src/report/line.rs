@@ -14,7 +14,7 @@ use crate::lock::admission::Mode;
 use crate::printable::flag;
 use crate::report::event::lack::no_process;
 use crate::report::event::meeting::MeetingEvent;
-use crate::report::event::{Event, Hindrance, Lock, Loss, NotRun};
+use crate::report::event::{Blocker, Event, Lock, Loss, NotRun};
 use crate::report::level::{Level, Priority};
 use crate::report::words::{either, roughly, so_far, trouble, unconfirmed, whole_millis};
 
@@ -32,7 +32,7 @@ impl Event {
             | Self::Unlogged { .. }
             | Self::PasswordExposed(_)
             | Self::PasswordWithheld { .. }
-            | Self::Concern { .. }
+            | Self::Warning { .. }
             | Self::ShortGrace { .. }
             | Self::Suspended { .. } => Level::Note,
             Self::Acquired { .. }
@@ -135,12 +135,12 @@ pub(super) fn line(event: &Event) -> String {
         Event::UnknownVariables { names, meant } => unknown(names, meant.as_deref()),
         Event::GotIt { key, waited } => format!("{key}: got it after {}", roughly(*waited)),
         Event::Waiting { lock, why, waited } => {
-            format!("waiting for {}: {}{}", lock.key, so_far(*waited), hindrance(lock, why))
+            format!("waiting for {}: {}{}", lock.key, so_far(*waited), blocker(lock, why))
         }
         Event::NotAcquired { lock, within, why } => {
             let within = within.map(|within| format!(" within {}", format_duration(within))).unwrap_or_default();
-            let next = if matches!(why, Hindrance::Held { .. }) { look(lock) } else { String::new() };
-            format!("did not get {}{within}: {}{next}", lock.key, hindrance(lock, why))
+            let next = if matches!(why, Blocker::Held { .. }) { look(lock) } else { String::new() };
+            format!("did not get {}{within}: {}{next}", lock.key, blocker(lock, why))
         }
         Event::OtherSlots { lock, wanted, slots, holder, now } => {
             let who = match holder {
@@ -204,7 +204,7 @@ pub(super) fn line(event: &Event) -> String {
         }
         Event::Meeting(event) => event.line(),
         Event::Handle(event) => event.line(),
-        Event::Concern { lock, concern } => format!("{}: {concern}", at(lock)),
+        Event::Warning { lock, warning } => format!("{}: {warning}", at(lock)),
         Event::ShortGrace { lock, kill_after, ttl } => format!(
             "{}: --kill-after is only {}, because the server grants no more than {} of lease",
             at(lock),
@@ -324,9 +324,9 @@ fn not_run(reason: &NotRun) -> String {
     }
 }
 
-fn hindrance(lock: &Lock, why: &Hindrance) -> String {
+fn blocker(lock: &Lock, why: &Blocker) -> String {
     match why {
-        Hindrance::Held { holder, beside, now, position, queued } => {
+        Blocker::Held { holder, beside, now, position, queued } => {
             let place = match position {
                 None if *queued => "; others wait for it ahead of this run".to_owned(),
                 None => String::new(),
@@ -334,7 +334,7 @@ fn hindrance(lock: &Lock, why: &Hindrance) -> String {
             };
             format!("{}{place}", holder.describe_with(*beside, *now))
         }
-        Hindrance::Trouble(what) => trouble(&lock.place, what),
+        Blocker::Trouble(what) => trouble(&lock.place, what),
     }
 }
 
@@ -348,14 +348,14 @@ pub(super) fn state(event: &Event) -> Option<(String, String)> {
     let Event::Waiting { lock, why, waited } = event else { return None };
     let waited = format_duration(Duration::from_secs(waited.as_secs()));
     let (place, why) = match why {
-        Hindrance::Held { holder, beside, now, position, .. } => {
+        Blocker::Held { holder, beside, now, position, .. } => {
             let place = match position {
                 None => String::new(),
                 Some(position) => format!(", {}", ahead(*position)),
             };
             (place, held_briefly(holder, *beside, *now))
         }
-        Hindrance::Trouble(what) => (String::new(), trouble(&lock.place, what)),
+        Blocker::Trouble(what) => (String::new(), trouble(&lock.place, what)),
     };
     Some((lock.key.to_string(), format!("waiting {waited}{place}; {why}")))
 }

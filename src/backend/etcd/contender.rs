@@ -24,7 +24,7 @@ pub(super) struct EtcdContender {
     pub session: Option<Session>,
     /// The server's version has been checked in this run.
     pub inspected: bool,
-    pub concerns: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// The state of one claim at the cluster.

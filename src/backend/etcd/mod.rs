@@ -98,7 +98,7 @@ impl EtcdService {
 impl Service for EtcdService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
         let cluster = Cluster::new(self.location.clone(), self.tls.clone(), names::namespace(&claim));
-        Box::new(EtcdContender { claim, cluster, session: None, inspected: false, concerns: Vec::new() })
+        Box::new(EtcdContender { claim, cluster, session: None, inspected: false, warnings: Vec::new() })
     }
 
     fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
@@ -359,7 +359,7 @@ impl Contender for EtcdContender {
                 session.sent = sent;
                 session.renewed = Some(revision);
                 if let Some(version) = known.or(version).filter(|_| !self.inspected) {
-                    self.concerns.extend(version::concern(&version));
+                    self.warnings.extend(version::warning(&version));
                 }
                 self.inspected = true;
                 let asked = asked.and_then(|asked| Ask::read(&asked, self.claim.owner.as_str()));
@@ -374,8 +374,8 @@ impl Contender for EtcdContender {
         }
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+    fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {

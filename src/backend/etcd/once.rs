@@ -36,7 +36,7 @@ impl EtcdContender {
         let Some((key, created)) = own else { return Ok(false) };
         match self.try_to_record(once.period(), key, created).await {
             Err(error) if error.kind == ErrorKind::Denied => {
-                self.concerns.push(unrecorded(&error));
+                self.warnings.push(unrecorded(&error));
                 Ok(false)
             }
             recorded => recorded,

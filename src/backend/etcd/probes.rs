@@ -222,7 +222,7 @@ impl Probes for EtcdProbes {
         (findings.collect(), Some(ErrorKind::of_several(kinds, 1)))
     }
 
-    async fn examine(&mut self, _concerns: &[String]) -> Vec<Finding> {
+    async fn examine(&mut self, _warnings: &[String]) -> Vec<Finding> {
         let is_one_fit = self.members.iter().filter_map(|member| member.state.as_ref()).any(|state| state.has_leader);
         let of = |member: &Member| {
             let findings = member.state.as_ref().map(State::findings).unwrap_or_default();

@@ -11,7 +11,7 @@ const OLDEST: (u64, u64, u64) = (3, 4, 0);
 const KEPT_CONSISTENT: (u64, u64, u64) = (3, 5, 6);
 
 /// A warning if a server of this version is unsafe.
-pub(super) fn concern(version: &str) -> Option<String> {
+pub(super) fn warning(version: &str) -> Option<String> {
     is_affected(version).then(|| {
         let version = crate::printable::shown(version.as_bytes());
         format!(
@@ -27,7 +27,7 @@ pub(super) fn objection(version: &str) -> Option<(bool, String)> {
     let numbers = numbers(version)?;
     let old = numbers < OLDEST;
     if !old && !((3, 5, 0)..KEPT_CONSISTENT).contains(&numbers) {
-        return concern(version).map(|concern| (false, concern));
+        return warning(version).map(|warning| (false, warning));
     }
     let shown = crate::printable::shown(version.as_bytes());
     let said = if old {
@@ -78,7 +78,7 @@ mod tests {
             ("new", false),
         ] {
             assert_eq!(is_affected(version), expected, "{version}");
-            assert_eq!(concern(version).is_some(), expected, "{version}");
+            assert_eq!(warning(version).is_some(), expected, "{version}");
         }
     }
 

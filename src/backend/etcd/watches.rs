@@ -30,7 +30,7 @@ fn request(watch: &Watch, prefix: &str, revision: i64) -> (String, WatchOptions)
 
 /// Returns `true` if `message` reports the awaited event. The watch on several entries reports the end of every entry
 /// of the lock.
-fn concerns(watch: &Watch, message: &WatchResponse) -> bool {
+fn is_about(watch: &Watch, message: &WatchResponse) -> bool {
     let Watch::Any(entries) = watch else { return !message.events().is_empty() };
     let mut keys = message.events().iter().filter_map(Event::kv);
     keys.any(|kv| {
@@ -89,7 +89,7 @@ impl EtcdContender {
                     self.cluster.drop_link();
                     return Ok(());
                 }
-                Ok(Some(message)) if concerns(&watch.what, &message) => return Ok(()),
+                Ok(Some(message)) if is_about(&watch.what, &message) => return Ok(()),
                 Ok(Some(_)) => watch.works = true,
                 // The member is gone: a look shows the current state.
                 Ok(None) | Err(_) => {
@@ -164,7 +164,7 @@ mod tests {
             (&any, &["71.slots2", "6"], false),
             (&any, &["71.slots2", "6f.slots2"], true),
         ] {
-            assert_eq!(concerns(watch, &message(keys)), expected, "{watch:?} {keys:?}");
+            assert_eq!(is_about(watch, &message(keys)), expected, "{watch:?} {keys:?}");
         }
     }
 

@@ -96,7 +96,7 @@ impl LockFile {
         if !self.is_current() {
             return Ok(Taken::Replaced);
         }
-        let (token, concern) = self.next_token(content)?;
+        let (token, warning) = self.next_token(content)?;
         let known = Known { token: Some(token), slot: seat.slot(), since: Some(wall_millis()), until: None };
         let text = claim.text(known);
         let kept = Kept::from_now(claim.min_hold);
@@ -105,7 +105,7 @@ impl LockFile {
             .and_then(|()| write_record(file, seat.number, &text, kept.as_ref()));
         written.map_err(|error| self.unwritten(&error))?;
         self.held = Some(Held { token, seat: Some(seat), text, kept, done: Vec::new() });
-        Ok(Taken::Held { token, slot: seat.slot(), concern })
+        Ok(Taken::Held { token, slot: seat.slot(), warning })
     }
 
     /// Removes the record of our seat, or records there how long we keep the lock. The last holder removes what is left

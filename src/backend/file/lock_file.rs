@@ -100,7 +100,7 @@ pub(super) enum Taken {
         /// The slot's number.
         slot: Option<u32>,
         /// A warning, if any.
-        concern: Option<String>,
+        warning: Option<String>,
     },
     /// Others have it, or are ahead of us.
     Blocked,
@@ -201,7 +201,7 @@ impl LockFile {
     /// dropped.
     pub(super) fn advance(&mut self, claim: &Claim, queue: Queue) -> Result<Taken, Error> {
         if let Some(Held { token, seat, .. }) = &self.held {
-            return Ok(Taken::Held { token: *token, slot: seat.and_then(Seat::slot), concern: None });
+            return Ok(Taken::Held { token: *token, slot: seat.and_then(Seat::slot), warning: None });
         }
         self.again_at = None;
         let taken = match claim.mode {
@@ -236,14 +236,14 @@ impl LockFile {
         if let Entry::Kept(until) = may_enter(Mode::Exclusive, &[], &holds) {
             return Ok(self.waits_until(until, holds));
         }
-        let (token, concern) = self.next_token(&content)?;
+        let (token, warning) = self.next_token(&content)?;
         let known = Known { token: Some(token), since: Some(wall_millis()), ..Known::default() };
         let (text, kept) = (claim.text(known), Kept::from_now(claim.min_hold));
         content.done.retain(|done| done.is_remembered(wall_millis()));
         let written = write(self.files.gate(), token, &text, kept.as_ref(), &content.done);
         written.map_err(|error| self.unwritten(&error))?;
         self.held = Some(Held { token, seat: None, text, kept, done: content.done });
-        Ok(Taken::Held { token, slot: None, concern })
+        Ok(Taken::Held { token, slot: None, warning })
     }
 
     /// Returns the result of an attempt that must wait until then, when the last of these holds is over.
@@ -281,18 +281,18 @@ impl LockFile {
 
     /// Returns the token for the next holder, and a warning, if any.
     pub(super) fn next_token(&self, content: &Content) -> Result<(u64, Option<String>), Error> {
-        let (clock, mut concern) = (wall_micros(), None);
+        let (clock, mut warning) = (wall_micros(), None);
         let token = content.token(|counter| {
             if self.is_volatile && nix::unistd::geteuid().is_root() {
-                let (token, warning) = floor::token(Path::new(floor::PLACE), counter, clock);
-                concern = warning;
+                let token;
+                (token, warning) = floor::token(Path::new(floor::PLACE), counter, clock);
                 token
             } else {
                 clock.max(counter + 1)
             }
         });
         let token = token.map_err(|reason| no_lock_file(&self.record_path, &reason))?;
-        Ok((token, concern))
+        Ok((token, warning))
     }
 
     /// Reads the beginning of the file. Fails if it is not ours, or if the file that a user named is the lock file of a
@@ -354,8 +354,8 @@ impl LockFile {
     }
 
     /// Releases the lock if we hold it, and leaves the line. Records a success of the command in the claim's period; an
-    /// error that prevents this is added to `concerns`.
-    pub(super) fn release(mut self, claim: &Claim, used: Used, concerns: &mut Vec<String>) -> Result<Released, Error> {
+    /// error that prevents this is added to `warnings`.
+    pub(super) fn release(mut self, claim: &Claim, used: Used, warnings: &mut Vec<String>) -> Result<Released, Error> {
         let Some(mut held) = self.held.take() else {
             self.line.leave(&self.files).map_err(|error| self.unusable(&error))?;
             return Ok(Released::NotMine);
@@ -370,7 +370,7 @@ impl LockFile {
             match held.seat {
                 None => {
                     let written = write(self.files.gate(), held.token, &text, kept, &held.done);
-                    concerns.extend(written.err().filter(|_| has_succeeded).map(|error| unrecorded(&error)));
+                    warnings.extend(written.err().filter(|_| has_succeeded).map(|error| unrecorded(&error)));
                 }
                 Some(seat) => self.vacate(seat, &text, kept),
             }

@@ -104,7 +104,7 @@ impl Service for FileService {
             remote: *remote,
             place: None,
             lock: None,
-            concerns: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 
@@ -135,7 +135,7 @@ struct FileContender {
     /// The directory, and the file's name in it unless the key determines that.
     place: Option<(Place, Option<OsString>)>,
     lock: Option<LockFile>,
-    concerns: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl FileContender {
@@ -205,8 +205,8 @@ impl Contender for FileContender {
                 return Ok(Attempt::Done(done));
             }
             match lock.advance(claim, queue) {
-                Ok(Taken::Held { token, slot, concern }) => {
-                    self.concerns.extend(concern);
+                Ok(Taken::Held { token, slot, warning }) => {
+                    self.warnings.extend(warning);
                     return Ok(Attempt::Held(Grant { token, slot, lease: Lease::Unlimited { check: CHECK } }));
                 }
                 Ok(Taken::Kept { holder, beside }) => {
@@ -259,12 +259,12 @@ impl Contender for FileContender {
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
-        let Self { claim, lock, concerns, .. } = self;
-        lock.take().map_or(Ok(Released::NotMine), |lock| lock.release(claim, used, concerns))
+        let Self { claim, lock, warnings, .. } = self;
+        lock.take().map_or(Ok(Released::NotMine), |lock| lock.release(claim, used, warnings))
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+    fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -87,7 +87,7 @@ impl Probes for FileProbes {
         (findings, kind)
     }
 
-    async fn examine(&mut self, concerns: &[String]) -> Vec<Finding> {
+    async fn examine(&mut self, warnings: &[String]) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(place) = &self.place {
             findings.extend(place.file_system().ok().as_ref().and_then(room_of));
@@ -100,7 +100,7 @@ impl Probes for FileProbes {
             let text = "in this PID namespace (a container), holders outside of it cannot be seen by status and list";
             findings.push(Finding::warn("directory", text, "look from the host, or use a server backend"));
         }
-        findings.extend(concerns.iter().map(|concern| Finding::said("directory", Verdict::Warn, concern)));
+        findings.extend(warnings.iter().map(|warning| Finding::said("directory", Verdict::Warn, warning)));
         findings
     }
 

@@ -33,7 +33,7 @@ pub(super) fn value(place: &str, table: &Table) -> Option<String> {
 
 /// The problems that could make the locks in `table` unsafe; `None` if they were not requested. Fails for a table that
 /// would not keep locks. Errors call the server `name`.
-pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option<Vec<String>>, Error> {
+pub(super) fn warnings(rows: &[Row], table: &Table, name: &str) -> Result<Option<Vec<String>>, Error> {
     let Some(row) = of(rows, "inspect") else { return Ok(None) };
     let [_, engine, times, flushes, zone, key, beside, coarse] = row[..] else { return Ok(None) };
     let lock = table.lock();
@@ -59,7 +59,7 @@ pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option
         let what = format!("the column until of {coarse} does not keep milliseconds");
         return Err(bad_table(&name, &what, &format!("ALTER TABLE {coarse} MODIFY until DATETIME(3) NOT NULL;")));
     }
-    let mut concerns = Vec::new();
+    let mut warnings = Vec::new();
     let times = times.unwrap_or_default().split(',').filter_map(|column| column.split_once(' '));
     for (column, kind) in times {
         if !matches!(kind, "datetime 3" | "datetime 4" | "datetime 5" | "datetime 6" | "timestamp 3" | "timestamp 6") {
@@ -68,8 +68,8 @@ pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option
             let remedy = format!("ALTER TABLE {lock} MODIFY {column} DATETIME(3) NOT NULL;");
             return Err(bad_table(&name, &what, &remedy));
         }
-        if kind.starts_with("timestamp") && zone == Some("other") && concerns.is_empty() {
-            concerns.push(format!(
+        if kind.starts_with("timestamp") && zone == Some("other") && warnings.is_empty() {
+            warnings.push(format!(
                 "the columns of {table} are TIMESTAMP, and the server's time zone is not UTC: all programs must use the same \
                  time zone, and none works in the hour that it skips in spring; ALTER TABLE {lock} MODIFY lock_until \
                  DATETIME(3) NOT NULL, MODIFY locked_at DATETIME(3) NOT NULL"
@@ -77,12 +77,12 @@ pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option
         }
     }
     if flushes == Some("later") {
-        concerns.push(
+        warnings.push(
             "the server runs with innodb_flush_log_at_trx_commit other than 1: it may lose locks when it crashes"
                 .to_owned(),
         );
     }
-    Ok(Some(concerns))
+    Ok(Some(warnings))
 }
 
 #[cfg(test)]
@@ -107,12 +107,12 @@ mod tests {
                 .iter()
                 .map(|field| Some((*field).to_owned()).filter(|field| !field.is_empty()))
                 .collect();
-            match (concerns(&[row], &table, "S"), expected) {
+            match (warnings(&[row], &table, "S"), expected) {
                 (Ok(told), Ok(expected)) => assert_eq!(told.map(|told| told.len()), Some(expected), "{fields:?}"),
                 (Err(told), Err(expected)) => assert!(told.to_string().contains(expected), "{told}"),
                 (told, _) => panic!("{fields:?}: {told:?}"),
             }
         }
-        assert_eq!(concerns(&[], &table, "S").ok(), Some(None));
+        assert_eq!(warnings(&[], &table, "S").ok(), Some(None));
     }
 }

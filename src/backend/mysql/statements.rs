@@ -23,7 +23,7 @@ use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::template::lines;
-use crate::backend::sql::turn::{Obstacle, Watch};
+use crate::backend::sql::turn::{Blocker, Watch};
 use crate::backend::sql::values::Values;
 use crate::lock::admission::Mode;
 use crate::printable::shown;
@@ -172,7 +172,7 @@ impl Dialect for Statements {
     }
 
     fn inspected(&self, rows: &[Row], name: &str) -> Result<Option<Vec<String>>, Error> {
-        inspected::concerns(rows, self.table(), name)
+        inspected::warnings(rows, self.table(), name)
     }
 
     fn renamed(&mut self, look: &Look) -> Option<String> {
@@ -192,11 +192,11 @@ impl Dialect for Statements {
         Some(&self.values.plain_name)
     }
 
-    fn watch(&self, obstacle: Obstacle) -> Option<Watch> {
-        let (entry, lock) = match obstacle {
-            Obstacle::Contender(id) => (id.clone(), contends(&id)),
-            Obstacle::Waiter(id) => (format!("{id}:w"), waits(&id)),
-            Obstacle::Full => return Some(Watch::Room { request: self.fill(ROOM) }),
+    fn watch(&self, blocker: Blocker) -> Option<Watch> {
+        let (entry, lock) = match blocker {
+            Blocker::Contender(id) => (id.clone(), contends(&id)),
+            Blocker::Waiter(id) => (format!("{id}:w"), waits(&id)),
+            Blocker::Full => return Some(Watch::Room { request: self.fill(ROOM) }),
         };
         let request = format!("SELECT 'gone', GET_LOCK({lock}, {{wait}});\nDO RELEASE_LOCK({lock});\n");
         Some(Watch::Gone { entry, request })

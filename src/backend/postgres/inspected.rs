@@ -27,7 +27,7 @@ struct Inspected {
 
 /// Returns reasons why the locks in `table` may be unsafe; `None` if that was not asked. Fails for a table that would
 /// not keep locks. Errors call the server `name`.
-pub(super) fn concerns(rows: &[Row], table: &Table, name: &str) -> Result<Option<Vec<String>>, Error> {
+pub(super) fn warnings(rows: &[Row], table: &Table, name: &str) -> Result<Option<Vec<String>>, Error> {
     let Some(inspected) = inspected(rows) else { return Ok(None) };
     let lock = table.lock();
     if let Some(unwritable) = &inspected.unwritable {
@@ -105,12 +105,12 @@ mod tests {
             (beside("on", "p", good, ["", "", "dlock_once"]), Err("INSERT and UPDATE in the table dlock_once")),
             (row("on", "p", "lock_until text"), Err("is a text; mend it by: ALTER TABLE")),
         ] {
-            match (concerns(std::slice::from_ref(&row), &table, "S"), expected) {
+            match (warnings(std::slice::from_ref(&row), &table, "S"), expected) {
                 (Ok(told), Ok(expected)) => assert_eq!(told.map(|told| told.len()), expected, "{row:?}"),
                 (Err(told), Err(expected)) => assert!(told.to_string().contains(expected), "{told}"),
                 (told, _) => panic!("{row:?}: {told:?}"),
             }
         }
-        assert_eq!(concerns(&[], &table, "S").ok(), Some(None));
+        assert_eq!(warnings(&[], &table, "S").ok(), Some(None));
     }
 }

@@ -157,7 +157,7 @@ impl Dialect for Statements {
     }
 
     fn inspected(&self, rows: &[Row], name: &str) -> Result<Option<Vec<String>>, Error> {
-        inspected::concerns(rows, self.table(), name)
+        inspected::warnings(rows, self.table(), name)
     }
 }
 

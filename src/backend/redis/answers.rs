@@ -22,14 +22,14 @@ pub(super) enum Attempted {
     /// A command has already succeeded in the period.
     Done(Box<Done>),
     /// Another client holds the lock, or is ahead in the queue.
-    Busy(Obstacle),
+    Busy(Blocker),
     /// A side key is unusable, and nothing was done.
     Damaged(Damage),
 }
 
 /// The reason why an attempt was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Obstacle {
+pub(super) struct Blocker {
     /// The holder.
     pub holder: Holder,
     /// Number of its co-holders.
@@ -59,7 +59,7 @@ pub(super) fn attempted(answer: &Value) -> Option<Attempted> {
             };
             let (pttl, position, now) = (number(pttl)?, number(position)?, text_of(now)?.parse().ok()?);
             let beside = number(beside)?.try_into().ok()?;
-            Some(Attempted::Busy(Obstacle { holder, beside, pttl, position, now }))
+            Some(Attempted::Busy(Blocker { holder, beside, pttl, position, now }))
         }
         _ => None,
     }
@@ -247,7 +247,7 @@ mod tests {
     fn what_is_in_the_way_can_be_told() {
         holds(2000, any::answer(), |answer| {
             let busy = match attempted(&answer) {
-                Some(Attempted::Busy(obstacle)) => Some(obstacle.holder.describe(obstacle.now)),
+                Some(Attempted::Busy(blocker)) => Some(blocker.holder.describe(blocker.now)),
                 Some(Attempted::Damaged(damage)) => Some(damage.to_string()),
                 Some(Attempted::OtherSlots(other)) => Some(other.holder.describe(other.now)),
                 Some(Attempted::Done(done)) => Some(done.describe()),
@@ -255,8 +255,8 @@ mod tests {
                 Some(Attempted::Granted(..)) | None => None,
             };
             let lost = renewed(&answer).and_then(Result::err);
-            let concerns = crate::backend::redis::concerns(&[answer.clone(), answer]);
-            for line in busy.into_iter().chain(lost).chain(concerns) {
+            let warnings = crate::backend::redis::warnings(&[answer.clone(), answer]);
+            for line in busy.into_iter().chain(lost).chain(warnings) {
                 prop_assert!(!line.contains(char::is_control), "{line:?}");
             }
             Ok(())

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use ::redis::Value;
 
-use self::answers::{Attempted, Obstacle};
+use self::answers::{Attempted, Blocker};
 use self::connection::Outstanding;
 pub(super) use self::connection::Server;
 pub(crate) use self::driver::{DRIVER, PORT, database};
@@ -45,7 +45,7 @@ use self::listener::Listener;
 use self::meeting::{RedisBarrier, RedisLatch, Visitor};
 use self::probes::{RedisProbes, Watchers};
 use self::rights::Rights;
-pub(super) use self::safety::{concerns, inspection};
+pub(super) use self::safety::{inspection, warnings};
 pub(super) use self::script::{condense, condensed, millis, script, script_of};
 use self::sentinel::{Master, Sentinels};
 use crate::backend::claim::{Claim, Once};
@@ -124,7 +124,7 @@ struct RedisContender {
     replicas: u32,
     /// `true` once the server has been asked for settings that make locks unsafe.
     inspected: bool,
-    concerns: Vec<String>,
+    warnings: Vec<String>,
     /// The maximum time that the next [`Contender::changed`] waits.
     look_again: Duration,
     /// The time at which the last attempt was sent.
@@ -182,7 +182,7 @@ impl Service for RedisService {
             claim,
             replicas: self.replicas,
             inspected: false,
-            concerns: Vec::new(),
+            warnings: Vec::new(),
             look_again: FOREIGN_POLL,
             looked: Instant::now(),
             listener: None,
@@ -236,9 +236,9 @@ impl RedisContender {
         }
     }
 
-    /// Converts the obstacle to the report for waiters, and decides when to look again.
-    fn busy(&mut self, obstacle: Obstacle) -> Busy {
-        let Obstacle { holder, beside, pttl, position, now } = obstacle;
+    /// Converts the blocker to the report for waiters, and decides when to look again.
+    fn busy(&mut self, blocker: Blocker) -> Busy {
+        let Blocker { holder, beside, pttl, position, now } = blocker;
         let holder = match holder {
             // The lock stays taken until the key is deleted by hand: tell waiters which key.
             Holder::Foreign(mark) if pttl < 0 => {
@@ -326,7 +326,7 @@ impl Contender for RedisContender {
         let (answer, about_server) = self.connection.ask_master(&command, &also).await?;
         if !also.is_empty() {
             self.inspected = true;
-            self.concerns = concerns(&about_server);
+            self.warnings = warnings(&about_server);
         }
         match answers::attempted(&answer).ok_or_else(|| self.connection.malformed())? {
             Attempted::Granted(token, slot) => {
@@ -338,7 +338,7 @@ impl Contender for RedisContender {
             Attempted::Outer(outer) => Ok(Attempt::Outer(outer)),
             Attempted::OtherSlots(other) => Ok(Attempt::OtherSlots(other)),
             Attempted::Done(done) => Ok(Attempt::Done(done)),
-            Attempted::Busy(obstacle) => Ok(Attempt::Busy(self.busy(obstacle))),
+            Attempted::Busy(blocker) => Ok(Attempt::Busy(self.busy(blocker))),
             Attempted::Damaged(damage) => Err(self.connection.damaged(&damage)),
         }
     }
@@ -383,8 +383,8 @@ impl Contender for RedisContender {
         answers::released(&answer).ok_or_else(|| self.connection.malformed())
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+    fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 }
 

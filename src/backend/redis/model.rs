@@ -84,8 +84,8 @@ impl World {
                 let answer = self.ask(step, |claims| attempting(&claims[who], queue))?;
                 match attempted(&answer).ok_or_else(|| format!("{answer:?}"))? {
                     Attempted::Granted(token, slot) => Seen::Granted { token, slot },
-                    Attempted::Busy(obstacle) => {
-                        Seen::Busy { position: u64::try_from(obstacle.position).ok().filter(|place| *place > 0) }
+                    Attempted::Busy(blocker) => {
+                        Seen::Busy { position: u64::try_from(blocker.position).ok().filter(|place| *place > 0) }
                     }
                     Attempted::OtherSlots(other) => Seen::OtherSlots(other.slots),
                     Attempted::Done(_) => Seen::Done,

@@ -133,7 +133,7 @@ impl Probes for RedisProbes {
         (findings, kind)
     }
 
-    async fn examine(&mut self, _concerns: &[String]) -> Vec<Finding> {
+    async fn examine(&mut self, _warnings: &[String]) -> Vec<Finding> {
         let name = self.way.server().to_string();
         self.way.need(&Self::rights(&self.namespace));
         let asked = async {

@@ -16,8 +16,8 @@ pub(in crate::backend) fn inspection() -> Vec<Cmd> {
 }
 
 /// Returns the warnings that follow from the answers to [`inspection`]; none if the server refuses to answer.
-pub(in crate::backend) fn concerns(answers: &[Value]) -> Vec<String> {
-    let mut concerns = Vec::new();
+pub(in crate::backend) fn warnings(answers: &[Value]) -> Vec<String> {
+    let mut warnings = Vec::new();
     if let Some(Value::Array(fields)) = answers.first() {
         let field = |name: &str| {
             fields.chunks_exact(2).find_map(|pair| (text_of(&pair[0])? == name).then(|| text_of(&pair[1])).flatten())
@@ -27,7 +27,7 @@ pub(in crate::backend) fn concerns(answers: &[Value]) -> Vec<String> {
             && limit != "0"
         {
             let policy = shown(policy.as_bytes()).to_string();
-            concerns.push(format!(
+            warnings.push(format!(
                 "the server's maxmemory-policy is {policy}: it may evict locks when memory runs short; use noeviction"
             ));
         }
@@ -35,7 +35,7 @@ pub(in crate::backend) fn concerns(answers: &[Value]) -> Vec<String> {
     if let Some(Value::Array(role)) = answers.get(1)
         && role.first().and_then(text_of) == Some("slave")
     {
-        concerns.push("the server is a replica, whose master knows nothing of its locks: name the master".to_owned());
+        warnings.push("the server is a replica, whose master knows nothing of its locks: name the master".to_owned());
     }
-    concerns
+    warnings
 }

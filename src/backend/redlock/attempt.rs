@@ -225,7 +225,7 @@ impl RedlockContender {
         })
     }
 
-    /// Converts the obstacle to the report for waiters, and decides when to look again.
+    /// Converts the blocker to the report for waiters, and decides when to look again.
     fn busy(&mut self, in_the_way: InTheWay) -> Busy {
         let InTheWay { holder, beside, left, .. } = in_the_way;
         let wait = Duration::from_millis(random(LOOK_AGAIN.0, LOOK_AGAIN.1));

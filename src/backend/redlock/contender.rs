@@ -68,14 +68,14 @@ impl RedlockContender {
     /// Returns a contender for `claim` at these servers. With `strict`, servers that could lose their counters when
     /// killed are refused.
     pub(super) fn new(claim: Claim, servers: Vec<Server>, strict: bool) -> Self {
-        let mut concerns = Vec::new();
+        let mut warnings = Vec::new();
         if servers.len().is_multiple_of(2) {
             let (even, odd) = (servers.len(), servers.len() - 1);
-            concerns.push(format!("{even} servers survive no more losses than {odd} would: use an odd number of them"));
+            warnings.push(format!("{even} servers survive no more losses than {odd} would: use an odd number of them"));
         }
         Self {
             claim,
-            voters: Voters::new(servers, strict, concerns),
+            voters: Voters::new(servers, strict, warnings),
             strict,
             number: 0,
             attempt: None,

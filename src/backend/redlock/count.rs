@@ -9,7 +9,7 @@ use crate::backend::contender::OtherSlots;
 use crate::backend::redlock::errors::Failures;
 use crate::backend::redlock::quorum::{Vote, majority};
 use crate::backend::redlock::requests::{Answer, Event};
-use crate::backend::redlock::scripts::{Acquired, Obstacle, Occupant};
+use crate::backend::redlock::scripts::{Acquired, Blocker, Occupant};
 use crate::backend::redlock::slots::{Known, to_ask_for};
 use crate::holder::done::Done;
 use crate::holder::{Holder, Published};
@@ -24,7 +24,7 @@ pub(super) struct Count {
     /// The failures of the servers that gave no answer.
     pub failures: Failures,
     /// The reasons of the servers that refused.
-    obstacles: BTreeMap<usize, Obstacle>,
+    blockers: BTreeMap<usize, Blocker>,
     /// The users of another number of slots, by server.
     others: BTreeMap<usize, OtherSlots>,
     /// The outer run that holds the lock.
@@ -46,7 +46,7 @@ enum Party {
     Other(Occupant),
 }
 
-/// The obstacle on the largest number of servers.
+/// The blocker on the largest number of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InTheWay {
     /// One of the holders there.
@@ -83,7 +83,7 @@ impl Count {
             mode,
             votes: vec![Vote::Pending; servers],
             failures: Failures::new(),
-            obstacles: BTreeMap::new(),
+            blockers: BTreeMap::new(),
             others: BTreeMap::new(),
             outer: None,
             done: None,
@@ -94,8 +94,8 @@ impl Count {
     pub(super) fn add(&mut self, event: Event) {
         self.votes[event.voter] = match event.answer {
             Answer::Acquired(Acquired::Granted(count), _) => Vote::Granted(count),
-            Answer::Acquired(Acquired::Busy(obstacle), _) => {
-                self.obstacles.insert(event.voter, obstacle);
+            Answer::Acquired(Acquired::Busy(blocker), _) => {
+                self.blockers.insert(event.voter, blocker);
                 Vote::Lost
             }
             Answer::Acquired(Acquired::Outer(outer), _) => {
@@ -136,7 +136,7 @@ impl Count {
 
     /// Forgets the answers of the servers that refused, and returns their numbers.
     pub(super) fn ask_again(&mut self) -> Vec<usize> {
-        let refused: Vec<usize> = std::mem::take(&mut self.obstacles).into_keys().collect();
+        let refused: Vec<usize> = std::mem::take(&mut self.blockers).into_keys().collect();
         for &index in &refused {
             self.votes[index] = Vote::Pending;
         }
@@ -168,8 +168,8 @@ impl Count {
     }
 
     /// Returns the party that keeps the attempt out on this server.
-    fn party(&self, obstacle: &Obstacle) -> Party {
-        let Obstacle { occupant, writer, .. } = obstacle;
+    fn party(&self, blocker: &Blocker) -> Party {
+        let Blocker { occupant, writer, .. } = blocker;
         if self.mode != Mode::Exclusive && writer.is_some() {
             return Party::Writers;
         }
@@ -186,13 +186,13 @@ impl Count {
     }
 
     /// Returns the party with the most votes, and the reasons of the servers that are its votes.
-    fn strongest(&self) -> Option<(Party, Vec<&Obstacle>)> {
-        let mut parties: Vec<(Party, Vec<&Obstacle>)> = Vec::new();
-        for obstacle in self.obstacles.values() {
-            let party = self.party(obstacle);
+    fn strongest(&self) -> Option<(Party, Vec<&Blocker>)> {
+        let mut parties: Vec<(Party, Vec<&Blocker>)> = Vec::new();
+        for blocker in self.blockers.values() {
+            let party = self.party(blocker);
             match parties.iter_mut().find(|(known, _)| *known == party) {
-                Some((_, theirs)) => theirs.push(obstacle),
-                None => parties.push((party, vec![obstacle])),
+                Some((_, theirs)) => theirs.push(blocker),
+                None => parties.push((party, vec![blocker])),
             }
         }
         parties.into_iter().max_by_key(|(_, theirs)| theirs.len())
@@ -200,22 +200,22 @@ impl Count {
 
     fn in_the_way(&self) -> InTheWay {
         let theirs = self.strongest().map(|(_, theirs)| theirs).unwrap_or_default();
-        let most = theirs.iter().max_by_key(|obstacle| obstacle.beside);
-        let holder = most.map_or(Holder::Unknown, |obstacle| match obstacle.occupant.kind.as_str() {
+        let most = theirs.iter().max_by_key(|blocker| blocker.beside);
+        let holder = most.map_or(Holder::Unknown, |blocker| match blocker.occupant.kind.as_str() {
             // A writer is about to take it.
             "none" => Holder::Nobody,
-            "string" => Holder::read(&obstacle.occupant.value),
+            "string" => Holder::read(&blocker.occupant.value),
             other => Holder::InTheWay(format!("a redis {other} at the lock's key")),
         });
-        let left = theirs.iter().filter_map(|obstacle| u64::try_from(obstacle.left).ok()).min();
-        InTheWay { holder, beside: most.map_or(0, |obstacle| obstacle.beside), votes: theirs.len(), left }
+        let left = theirs.iter().filter_map(|blocker| u64::try_from(blocker.left).ok()).min();
+        InTheWay { holder, beside: most.map_or(0, |blocker| blocker.beside), votes: theirs.len(), left }
     }
 
     /// Returns the slots that may be available instead of the requested one.
     fn free_slots(&self) -> Vec<u32> {
-        let known = |(server, vote): (usize, &Vote)| match (vote, self.obstacles.get(&server)) {
-            (Vote::Lost, Some(obstacle)) if obstacle.writer.is_none() && !obstacle.taken.is_empty() => {
-                Known::Taken(&obstacle.taken)
+        let known = |(server, vote): (usize, &Vote)| match (vote, self.blockers.get(&server)) {
+            (Vote::Lost, Some(blocker)) if blocker.writer.is_none() && !blocker.taken.is_empty() => {
+                Known::Taken(&blocker.taken)
             }
             (Vote::Lost, _) => Known::Refused,
             (Vote::Granted(_) | Vote::Pending, _) => Known::Nothing,

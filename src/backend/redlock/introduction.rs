@@ -5,7 +5,7 @@ The introduction of a server: its identity, its unsafe settings, and the durabil
 use ::redis::{Cmd, Value};
 
 use crate::backend::redis::answers::text_of;
-use crate::backend::redis::{concerns, inspection};
+use crate::backend::redis::{inspection, warnings};
 
 /// Returns the commands that ask a server for its identity and for settings that make locks unsafe; sent once, in the
 /// round trip of the first attempt.
@@ -25,7 +25,7 @@ pub(super) struct Introduction {
     /// `true` if it is a replica, whose votes are its master's.
     pub(super) is_replica: bool,
     /// Settings that make locks unsafe there, for one warning each.
-    pub(super) concerns: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Reads the answers to [`introduction`].
@@ -41,7 +41,7 @@ pub(super) fn introduced(answers: &[Value]) -> Introduction {
     Introduction {
         run_id: run_id.filter(|id| !id.is_empty()),
         is_replica: role == Some("slave"),
-        concerns: concerns(limits),
+        warnings: warnings(limits),
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     fn whatever_a_server_says_of_itself_it_is_trusted_only_for_the_right_words() {
         holds(2000, vec(any::answer(), 0..4), |answers| {
             let said = introduced(&answers);
-            prop_assert!(said.concerns.iter().all(|concern| !concern.contains(char::is_control)), "{said:?}");
+            prop_assert!(said.warnings.iter().all(|warning| !warning.contains(char::is_control)), "{said:?}");
             for answer in &answers {
                 let all = format!("{answer:?}");
                 let trusted = lacks_durability(answer).is_none();
@@ -121,7 +121,7 @@ mod tests {
         let info = word("# Server\r\nredis_version:7\r\nrun_id:0123abcd\r\ntcp_port:6379\r\n");
         let limits = texts(&["maxmemory", "100", "maxmemory-policy", "allkeys-lru"]);
         let said = introduced(&[info.clone(), limits, texts(&["master", "0"])]);
-        assert_eq!((said.run_id.as_deref(), said.is_replica, said.concerns.len()), (Some("0123abcd"), false, 1));
+        assert_eq!((said.run_id.as_deref(), said.is_replica, said.warnings.len()), (Some("0123abcd"), false, 1));
         assert!(introduced(&[info, Value::Nil, texts(&["slave", "127.0.0.1"])]).is_replica);
         assert_eq!(introduced(&[Value::Nil, Value::Nil, Value::Nil]), Introduction::default());
         assert_eq!(introduced(&[]), Introduction::default());

@@ -327,7 +327,7 @@ impl Contender for RedlockContender {
         }
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        self.voters.concerns()
+    fn warnings(&mut self) -> Vec<String> {
+        self.voters.warnings()
     }
 }

@@ -148,7 +148,7 @@ impl Probes for RedlockProbes {
         (findings.chain([last]).collect(), Some(kind))
     }
 
-    async fn examine(&mut self, _concerns: &[String]) -> Vec<Finding> {
+    async fn examine(&mut self, _warnings: &[String]) -> Vec<Finding> {
         let servers = self.voters.len();
         let demand = Demand { replicas: 0, strict: self.strict, votes: true };
         let begun = Instant::now();

@@ -110,8 +110,8 @@ impl Try {
     }
 
     /// Returns `true` if this server, which refused it, keeps others out for it.
-    pub(super) fn is_announced(&self, obstacle: &Obstacle) -> bool {
-        obstacle.writer.as_ref() == Some(&self.id)
+    pub(super) fn is_announced(&self, blocker: &Blocker) -> bool {
+        blocker.writer.as_ref() == Some(&self.id)
     }
 
     /// Returns the request for the vote. `granted` is the attempt's token if a majority has already granted it.
@@ -168,7 +168,7 @@ pub(super) struct Occupant {
 
 /// The reason why a server refuses its vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Obstacle {
+pub(super) struct Blocker {
     /// The value of the lock's key; with the same number of slots, the text of the requested slot's holder.
     pub(super) occupant: Occupant,
     /// Milliseconds until another look is worthwhile; negative if nothing expires.
@@ -187,7 +187,7 @@ pub(super) enum Acquired {
     /// The vote is granted, with this counter.
     Granted(u64),
     /// Another client holds the lock there, or goes first.
-    Busy(Obstacle),
+    Busy(Blocker),
     /// An outer run holds the lock.
     Outer(Box<Published>),
     /// Others hold the lock with another number of slots.
@@ -215,7 +215,7 @@ pub(super) fn acquired(answer: &Value) -> Option<Acquired> {
             let taken = taken.iter().map(|slot| u32::try_from(number(slot)?).ok()).collect::<Option<Vec<u32>>>()?;
             let writer = Some(text_of(writer)?.to_owned()).filter(|writer| !writer.is_empty());
             let (occupant, beside) = (occupant(kind, value)?, number(beside)?.try_into().ok()?);
-            Some(Acquired::Busy(Obstacle { occupant, left: number(left)?, beside, writer, taken }))
+            Some(Acquired::Busy(Blocker { occupant, left: number(left)?, beside, writer, taken }))
         }
         _ => None,
     }
@@ -293,9 +293,9 @@ mod tests {
             odd(vec![integer(0), word("string"), word("x"), integer(-1), integer(2), word(writer), taken])
         };
         let occupant = Occupant { kind: "string".to_owned(), value: b"x".to_vec() };
-        let busy = Obstacle { occupant, left: -1, beside: 2, writer: None, taken: vec![0, 4] };
+        let busy = Blocker { occupant, left: -1, beside: 2, writer: None, taken: vec![0, 4] };
         assert_eq!(acquired(&answer("", &[0, 4])), Some(Acquired::Busy(busy.clone())));
-        let behind = Obstacle { writer: Some("w".to_owned()), taken: Vec::new(), ..busy };
+        let behind = Blocker { writer: Some("w".to_owned()), taken: Vec::new(), ..busy };
         assert_eq!(acquired(&answer("w", &[])), Some(Acquired::Busy(behind)));
     }
 }

@@ -179,7 +179,7 @@ impl Voter {
         let said = self.read(&answer, scripts::acquired)?;
         match &said {
             Acquired::Granted(_) => (self.perhaps, self.announced) = (attempt.number, false),
-            Acquired::Busy(obstacle) => (self.asked, self.announced) = (false, attempt.is_announced(obstacle)),
+            Acquired::Busy(blocker) => (self.asked, self.announced) = (false, attempt.is_announced(blocker)),
             Acquired::OtherSlots(_) | Acquired::Done(_) => self.asked = false,
             // The server may also hold an earlier vote of this client.
             Acquired::Outer(_) => {}

@@ -24,7 +24,7 @@ pub(super) struct Voters {
     events: Option<UnboundedReceiver<Event>>,
     /// The number of the latest round.
     round: u64,
-    concerns: Vec<String>,
+    warnings: Vec<String>,
 }
 
 /// The state of one server.
@@ -53,8 +53,8 @@ enum Acquaintance {
 impl Voters {
     /// Returns one voter for each of the `servers`; not started yet. With `strict`, servers that could lose their
     /// counters when killed are refused.
-    pub(super) fn new(servers: Vec<Server>, strict: bool, concerns: Vec<String>) -> Self {
-        Self { servers, strict, peers: Vec::new(), events: None, round: 0, concerns }
+    pub(super) fn new(servers: Vec<Server>, strict: bool, warnings: Vec<String>) -> Self {
+        Self { servers, strict, peers: Vec::new(), events: None, round: 0, warnings }
     }
 
     /// Returns the servers.
@@ -124,14 +124,14 @@ impl Voters {
                 peer.run_id.clone_from(&introduction.run_id);
                 if std::mem::replace(&mut peer.acquaintance, Acquaintance::Introduced) != Acquaintance::Introduced {
                     let server = &self.servers[event.voter];
-                    let concerns = introduction.concerns.iter().map(|concern| format!("{server}: {concern}"));
-                    self.concerns.extend(concerns);
+                    let warnings = introduction.warnings.iter().map(|warning| format!("{server}: {warning}"));
+                    self.warnings.extend(warnings);
                 }
             }
             Answer::Released(Released::Freed | Released::Kept) => peer.freed = true,
             Answer::Failed(failure) if !failure.kind.is_transient() && !peer.is_given_up => {
                 peer.is_given_up = true;
-                self.concerns.push(format!("one server less: {}", failure.reason));
+                self.warnings.push(format!("one server less: {}", failure.reason));
             }
             _ => {}
         }
@@ -189,7 +189,7 @@ impl Voters {
     }
 
     /// Takes the findings since the last call that could make locks unsafe, for one warning each.
-    pub(super) fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+    pub(super) fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 }

@@ -20,7 +20,7 @@ use crate::backend::sql::crowd::{Crowd, QueueView};
 use crate::backend::sql::dialect::{Dialect, With};
 use crate::backend::sql::link::Said;
 use crate::backend::sql::session::{Asked, Session};
-use crate::backend::sql::turn::{Watch, heartbeat_ttl, look_again, obstacle};
+use crate::backend::sql::turn::{Watch, blocker, heartbeat_ttl, look_again};
 use crate::backend::sql::{errors, owner};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;
@@ -43,7 +43,7 @@ pub(super) struct SqlContender<D: Dialect> {
     session: Session<D>,
     /// `true` if the table and the server have been inspected.
     inspected: bool,
-    concerns: Vec<String>,
+    warnings: Vec<String>,
     /// `true` if we may be in the queue.
     joined: bool,
     /// `true` if notifications are known not to arrive.
@@ -86,7 +86,7 @@ impl<D: Dialect> SqlContender<D> {
             claim,
             session,
             inspected: false,
-            concerns: Vec::new(),
+            warnings: Vec::new(),
             joined: false,
             is_deaf: false,
             gone: None,
@@ -126,16 +126,16 @@ impl<D: Dialect> SqlContender<D> {
             if with.listen {
                 self.session.connection.listens();
             }
-            if let Some(concerns) = self.session.statements.inspected(&rows, &self.session.connection.name())? {
+            if let Some(warnings) = self.session.statements.inspected(&rows, &self.session.connection.name())? {
                 self.inspected = true;
                 let found = self.session.connection.found();
-                self.concerns
-                    .extend(found.map(|found| found.concerns(self.session.statements.table())).unwrap_or_default());
-                self.concerns.extend(concerns);
+                self.warnings
+                    .extend(found.map(|found| found.warnings(self.session.statements.table())).unwrap_or_default());
+                self.warnings.extend(warnings);
             }
             if let Some(look) = answers::look(&rows).map_err(|_| self.session.malformed())? {
-                if let Some(concern) = self.session.statements.renamed(&look) {
-                    self.concerns.push(concern);
+                if let Some(warning) = self.session.statements.renamed(&look) {
+                    self.warnings.push(warning);
                     continue;
                 }
                 self.is_deaf = self.session.connection.is_deaf(&look);
@@ -161,17 +161,16 @@ impl<D: Dialect> SqlContender<D> {
         let holder = if look.free { Holder::Nobody } else { look.columns.holder() };
         let is_foreign = matches!(holder, Holder::Foreign(_));
         if is_foreign && look.columns.since.is_some_and(|since| since > look.now.saturating_add(AHEAD)) {
-            let concern = "a program that shares the lock counts by another clock than the database: ShedLock must run with \
+            let warning = "a program that shares the lock counts by another clock than the database: ShedLock must run with \
                            usingDbTime()";
-            if !self.concerns.iter().any(|known| known == concern) {
-                self.concerns.push(concern.to_owned());
+            if !self.warnings.iter().any(|known| known == warning) {
+                self.warnings.push(warning.to_owned());
             }
         }
         let mut random = [0; 2];
         let _ = getrandom::fill(&mut random);
         let away = sight.and_then(|sight| self.crowd.looked(sent, sight, u16::from_ne_bytes(random)));
-        let watch =
-            obstacle(self.claim.mode, &look, &ahead).and_then(|obstacle| self.session.statements.watch(obstacle));
+        let watch = blocker(self.claim.mode, &look, &ahead).and_then(|blocker| self.session.statements.watch(blocker));
         // A contender that is in the way although it seemed to be gone cannot be watched: it has lost its connection,
         // or is connected to another server.
         let is_gone = |watch: &Watch| matches!(watch, Watch::Gone { entry, .. } if self.gone.as_ref() == Some(entry));
@@ -349,7 +348,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         }
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+    fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 }

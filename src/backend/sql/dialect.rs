@@ -12,7 +12,7 @@ use crate::backend::sql::link::Link;
 use crate::backend::sql::looks::Looks;
 use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::{Table, Tables};
-use crate::backend::sql::turn::{Obstacle, Watch};
+use crate::backend::sql::turn::{Blocker, Watch};
 use crate::backend::sql::values::Values;
 
 /// The extra parts of an attempt.
@@ -157,8 +157,8 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
         None
     }
 
-    /// Returns how to wait for the obstacle; `None` if the server notifies us.
-    fn watch(&self, _obstacle: Obstacle) -> Option<Watch> {
+    /// Returns how to wait for the blocker; `None` if the server notifies us.
+    fn watch(&self, _blocker: Blocker) -> Option<Watch> {
         None
     }
 }

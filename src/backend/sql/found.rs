@@ -75,24 +75,24 @@ impl Found {
     }
 
     /// Returns reasons why two roles could use two different tables; `table` is the one in use.
-    pub(crate) fn concerns(&self, table: &Table) -> Vec<String> {
+    pub(crate) fn warnings(&self, table: &Table) -> Vec<String> {
         let Some(schema) = self.schema.as_deref().filter(|_| !table.is_named()) else { return Vec::new() };
         let name = format!("?table={}", shown(table.to_string().as_bytes()));
         let table = shown(table.to_string().as_bytes()).to_string();
-        let mut concerns = Vec::new();
+        let mut warnings = Vec::new();
         if self.is_own(schema) {
             let role = shown(self.role.as_bytes());
-            concerns.push(format!(
+            warnings.push(format!(
                 "the table {table} is in the schema of the role {role}: other roles have other locks; name it with {name}"
             ));
         }
         if let Some(beside) = &self.beside {
             let beside = shown(beside.as_bytes());
-            concerns.push(format!(
+            warnings.push(format!(
                 "the locks are in {table}, and the schema {beside} has such a table too: name the right one with {name}"
             ));
         }
-        concerns
+        warnings
     }
 
     /// Returns a check's findings about the tables.

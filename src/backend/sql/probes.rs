@@ -20,7 +20,7 @@ use crate::clock::wall_millis;
 use crate::key::{Key, Namespace};
 use crate::printable::shown;
 
-/// Concerns about which the probes have findings of their own.
+/// Warnings about which the probes have findings of their own.
 const KNOWN: [&str; 2] = ["fsync", "innodb_flush_log_at_trx_commit"];
 /// Finds the rows of checks that could not be removed; removes the row of a check.
 const LEFT: &str =
@@ -203,7 +203,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
         (findings.map(borne).collect(), None)
     }
 
-    async fn examine(&mut self, concerns: &[String]) -> Vec<Finding> {
+    async fn examine(&mut self, warnings: &[String]) -> Vec<Finding> {
         let sent = wall_millis();
         let answer = self.ask(D::LOOKS.probe, Tables::NONE, |_| None).await;
         let here = sent.midpoint(wall_millis());
@@ -219,8 +219,8 @@ impl<D: Dialect> Probes for SqlProbes<D> {
         };
         findings.extend(self.tables().await);
         findings.extend(self.records().await);
-        let is_news = |concern: &&String| !KNOWN.iter().any(|known| concern.contains(known));
-        findings.extend(concerns.iter().filter(is_news).map(|concern| Finding::said("table", Verdict::Warn, concern)));
+        let is_news = |warning: &&String| !KNOWN.iter().any(|known| warning.contains(known));
+        findings.extend(warnings.iter().filter(is_news).map(|warning| Finding::said("table", Verdict::Warn, warning)));
         findings
     }
 

@@ -45,7 +45,7 @@ pub(crate) enum Watch {
 
 /// The reason why a waiter cannot enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub(crate) enum Blocker {
     /// This owner, as long as it holds the lock or waits for it.
     Contender(String),
     /// This owner, as long as it waits.
@@ -55,20 +55,20 @@ pub(crate) enum Obstacle {
 }
 
 /// Returns the reason why a waiter of this mode cannot enter; `None` if it cannot be watched.
-pub(crate) fn obstacle(mode: Mode, look: &Look, ahead: &Ahead) -> Option<Obstacle> {
-    let contender = |owner: &String| Obstacle::Contender(owner.clone());
+pub(crate) fn blocker(mode: Mode, look: &Look, ahead: &Ahead) -> Option<Blocker> {
+    let contender = |owner: &String| Blocker::Contender(owner.clone());
     let waiter = match mode {
         Mode::Exclusive => ahead.nearest.as_ref().map(contender),
         Mode::Shared => ahead.other.as_ref().map(contender),
-        Mode::Slots(_) => ahead.other.as_ref().map(contender).or_else(|| ahead.nearest.clone().map(Obstacle::Waiter)),
+        Mode::Slots(_) => ahead.other.as_ref().map(contender).or_else(|| ahead.nearest.clone().map(Blocker::Waiter)),
     };
     if waiter.is_some() || look.free {
         return waiter;
     }
     let columns = &look.columns;
     match (owner::read(&columns.locked_by), owner::read_group(&columns.locked_by)) {
-        (Some((id, false)), _) => Some(Obstacle::Contender(id.to_owned())),
-        (None, Some(group)) if group == mode && mode != Mode::Shared => Some(Obstacle::Full),
+        (Some((id, false)), _) => Some(Blocker::Contender(id.to_owned())),
+        (None, Some(group)) if group == mode && mode != Mode::Shared => Some(Blocker::Full),
         (None, Some(_)) => columns.member.as_ref().filter(|member| !member.done).map(|member| contender(&member.owner)),
         _ => None,
     }
@@ -135,28 +135,28 @@ mod tests {
         let (held, kept) = (owner::held(&id), owner::kept(&id));
         let id = id.as_str();
         for (mode, locked_by, nearest, other, expected) in [
-            (Mode::Exclusive, held.as_str(), "", "", Some(Obstacle::Contender(id.to_owned()))),
-            (Mode::Exclusive, &held, "a", "", Some(Obstacle::Contender("a".to_owned()))),
-            (Mode::Exclusive, "dlock:shared", "", "", Some(Obstacle::Contender("m".to_owned()))),
+            (Mode::Exclusive, held.as_str(), "", "", Some(Blocker::Contender(id.to_owned()))),
+            (Mode::Exclusive, &held, "a", "", Some(Blocker::Contender("a".to_owned()))),
+            (Mode::Exclusive, "dlock:shared", "", "", Some(Blocker::Contender("m".to_owned()))),
             (Mode::Exclusive, &kept, "", "", None),
             (Mode::Exclusive, "web1", "", "", None),
-            (Mode::Shared, &held, "a", "", Some(Obstacle::Contender(id.to_owned()))),
-            (Mode::Shared, "dlock:shared", "a", "b", Some(Obstacle::Contender("b".to_owned()))),
-            (slots(5), "dlock:slots5", "a", "b", Some(Obstacle::Contender("b".to_owned()))),
-            (slots(5), "dlock:slots5", "a", "", Some(Obstacle::Waiter("a".to_owned()))),
-            (slots(5), "dlock:slots5", "", "", Some(Obstacle::Full)),
-            (slots(5), &held, "", "", Some(Obstacle::Contender(id.to_owned()))),
-            (slots(5), "dlock:shared", "", "", Some(Obstacle::Contender("m".to_owned()))),
+            (Mode::Shared, &held, "a", "", Some(Blocker::Contender(id.to_owned()))),
+            (Mode::Shared, "dlock:shared", "a", "b", Some(Blocker::Contender("b".to_owned()))),
+            (slots(5), "dlock:slots5", "a", "b", Some(Blocker::Contender("b".to_owned()))),
+            (slots(5), "dlock:slots5", "a", "", Some(Blocker::Waiter("a".to_owned()))),
+            (slots(5), "dlock:slots5", "", "", Some(Blocker::Full)),
+            (slots(5), &held, "", "", Some(Blocker::Contender(id.to_owned()))),
+            (slots(5), "dlock:shared", "", "", Some(Blocker::Contender("m".to_owned()))),
         ] {
             let mut look = look(locked_by, Some(900));
             look.columns.member = Some(Member { owner: "m".to_owned(), ..Member::default() });
             assert_eq!(
-                obstacle(mode, &look, &ahead(nearest, other)),
+                blocker(mode, &look, &ahead(nearest, other)),
                 expected,
                 "{mode:?} {locked_by} {nearest} {other}"
             );
         }
-        assert_eq!(obstacle(Mode::Exclusive, &look(&held, Some(0)), &ahead("", "")), None);
+        assert_eq!(blocker(Mode::Exclusive, &look(&held, Some(0)), &ahead("", "")), None);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) struct ZookeeperContender {
     pub released: Option<Released>,
     /// Set if there was a record of the claim's periods when it was last looked for.
     pub has_record: bool,
-    pub concerns: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl ZookeeperContender {
@@ -49,7 +49,7 @@ impl ZookeeperContender {
             compared: false,
             released: None,
             has_record: false,
-            concerns: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 

@@ -187,8 +187,8 @@ impl Contender for ZookeeperContender {
         }
     }
 
-    fn concerns(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.concerns)
+    fn warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {

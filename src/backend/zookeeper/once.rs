@@ -83,7 +83,7 @@ impl ZookeeperContender {
             Ok(false) => self.leave().await,
             Err(error) if is_refusal(&error) => {
                 let reason = self.explain(&error);
-                self.concerns.push(unrecorded(&reason));
+                self.warnings.push(unrecorded(&reason));
                 self.leave().await
             }
             Err(error) => Err(self.explain(&error)),

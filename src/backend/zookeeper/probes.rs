@@ -249,7 +249,7 @@ impl Probes for ZookeeperProbes {
         (findings.collect(), Some(ErrorKind::of_several(kinds, 1)))
     }
 
-    async fn examine(&mut self, concerns: &[String]) -> Vec<Finding> {
+    async fn examine(&mut self, warnings: &[String]) -> Vec<Finding> {
         let serves = |state: &State| state.is_refused || !state.mode.is_empty();
         let is_one_fit = self.servers.iter().filter_map(|server| server.state.as_ref()).any(serves);
         let mut findings = Vec::new();
@@ -265,7 +265,7 @@ impl Probes for ZookeeperProbes {
                 Err(error) => findings.push(Finding::failed("lease", &error)),
             }
         }
-        findings.extend(concerns.iter().map(|concern| Finding::said("cluster", Verdict::Warn, concern)));
+        findings.extend(warnings.iter().map(|warning| Finding::said("cluster", Verdict::Warn, warning)));
         findings
     }
 }

@@ -101,8 +101,8 @@ impl<'a> Check<'a> {
             self.failure = self.failure.or(Some(kind));
             return self.note([Finding::new("lock", Verdict::Skip, "not tried, because of what failed above")]);
         }
-        let concerns = self.try_lock().await?;
-        let examined = self.probes.examine(&concerns).await;
+        let warnings = self.try_lock().await?;
+        let examined = self.probes.examine(&warnings).await;
         self.note(examined)
     }
 
@@ -116,12 +116,12 @@ impl<'a> Check<'a> {
         let trial = Trial::new(self.settings, self.service.as_ref(), self.probes.as_mut()).await?;
         let trial = self.trial.insert(trial);
         let found = trial.run(&mut self.samples).await;
-        let concerns = trial.concerns();
+        let warnings = trial.warnings();
         self.note([found])?;
         self.tidy().await;
         let latency = latency(&self.samples, self.settings.ttl);
         self.note(latency)?;
-        Ok(concerns)
+        Ok(warnings)
     }
 
     /// Gives back what a trial lock has left at the service.

@@ -141,13 +141,13 @@ impl Trial {
     }
 
     /// Returns the contenders' warnings: what could make locks unsafe.
-    pub(super) fn concerns(&mut self) -> Vec<String> {
-        let mut concerns = self.first.concerns();
+    pub(super) fn warnings(&mut self) -> Vec<String> {
+        let mut warnings = self.first.warnings();
         // Both may have noticed the same.
-        concerns.extend(self.second.concerns());
-        concerns.sort_unstable();
-        concerns.dedup();
-        concerns
+        warnings.extend(self.second.warnings());
+        warnings.sort_unstable();
+        warnings.dedup();
+        warnings
     }
 
     /// Gives back whatever either contender may have at the service.

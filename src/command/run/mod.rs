@@ -169,7 +169,7 @@ impl Run<'_> {
         if matches!(&waited, Err(Failure { exit: Exit::NotAcquired(_) | Exit::Usage, .. }))
             && self.contender.kept_as().is_some()
         {
-            self.tell_concerns();
+            self.tell_warnings();
         }
         waited
     }
@@ -217,7 +217,7 @@ impl Run<'_> {
             let held = Entry::acquired(&settings.keys, &tokens, None, None).after(self.waited, true);
             return report.record(|| Some(held));
         };
-        self.tell_concerns();
+        self.tell_warnings();
         let is_cut = |ttl| settings.grace.asked.is_some_and(|asked| kill_after < asked && kill_after < ttl);
         if let Some(ttl) = tenure.ttl().filter(|&ttl| is_cut(ttl)) {
             report.tell(&Event::ShortGrace { lock: settings.lock(), kill_after, ttl });
@@ -237,9 +237,9 @@ impl Run<'_> {
     }
 
     /// Reports the service's warnings: what could make its locks unsafe, or what it could not record.
-    fn tell_concerns(&mut self) {
-        for concern in self.contender.concerns() {
-            self.report.tell(&Event::Concern { lock: self.settings.lock(), concern });
+    fn tell_warnings(&mut self) {
+        for warning in self.contender.warnings() {
+            self.report.tell(&Event::Warning { lock: self.settings.lock(), warning });
         }
     }
 
@@ -271,7 +271,7 @@ impl Run<'_> {
                 let released =
                     give_back_until(until, contender, held.used(), timeout).await.map_err(|failed| failed.trouble);
                 if settings.once_per.is_some() {
-                    self.tell_concerns();
+                    self.tell_warnings();
                 }
                 let outer_ended = tenure.covered().filter(|_| outer_ended).map(|keys| settings.lock_of(keys));
                 Fate::GivenBack { released, ran_out, outer_ended }

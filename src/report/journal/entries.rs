@@ -4,7 +4,7 @@ The `--events` line for each event that dlock reports. Other lines, such as rene
 
 use crate::holder::Holder;
 use crate::report::event::handle::HandleEvent;
-use crate::report::event::{Event, Hindrance, Lock, Loss};
+use crate::report::event::{Blocker, Event, Lock, Loss};
 use crate::report::line::{line, loss};
 use crate::report::words::{trouble, unconfirmed};
 use crate::schema::events::{BreakOf, Cause, Entry, HolderOf, Why, millis};
@@ -13,7 +13,7 @@ use crate::schema::events::{BreakOf, Cause, Entry, HolderOf, Why, millis};
 #[must_use]
 pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
     Some(match event {
-        Event::Waiting { lock, why: Hindrance::Held { holder, beside, now, position, .. }, waited } => Entry::Waiting {
+        Event::Waiting { lock, why: Blocker::Held { holder, beside, now, position, .. }, waited } => Entry::Waiting {
             lock: name(lock),
             holder: HolderOf::of(holder, *now),
             held_by: if matches!(holder, Holder::Nobody | Holder::InTheWay(_)) { 0 } else { beside.saturating_add(1) },
@@ -21,7 +21,7 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
             position: *position,
             waited_ms: millis(*waited),
         },
-        Event::Waiting { lock, why: Hindrance::Trouble(what), .. } => {
+        Event::Waiting { lock, why: Blocker::Trouble(what), .. } => {
             Entry::Trouble { error: trouble(&lock.place, what) }
         }
         Event::Acquired { lock, tokens, slot, ttl, waited, .. } => {
@@ -61,10 +61,10 @@ pub(in crate::report) fn entry(event: &Event) -> Option<Entry> {
 /// The entry for an event that says why a lock was not acquired.
 fn refused(event: &Event) -> Option<Entry> {
     let (why, lock, holder) = match event {
-        Event::NotAcquired { lock, why: Hindrance::Held { holder, now, .. }, .. } => {
+        Event::NotAcquired { lock, why: Blocker::Held { holder, now, .. }, .. } => {
             (Why::Held, name(lock), HolderOf::of(holder, *now))
         }
-        Event::NotAcquired { lock, why: Hindrance::Trouble(_), .. } => (Why::Backend, name(lock), None),
+        Event::NotAcquired { lock, why: Blocker::Trouble(_), .. } => (Why::Backend, name(lock), None),
         Event::OtherSlots { lock, holder, now, .. } => (Why::Slots, name(lock), HolderOf::of(holder, *now)),
         Event::AlreadyDone { lock, .. } => (Why::Done, name(lock), None),
         Event::Handle(HandleEvent::OwnHandle { key, .. }) => (Why::Held, key.first().as_str().to_owned(), None),

@@ -41,17 +41,17 @@ fn lacking(step: Step, reason: Lack) -> Event {
     Event::Lacking { step, reason }
 }
 
-fn waiting(why: Hindrance) -> Event {
+fn waiting(why: Blocker) -> Event {
     Event::Waiting { lock: lock(), why, waited: 12 * S }
 }
 
-fn refused(within: Option<Duration>, why: Hindrance) -> Event {
+fn refused(within: Option<Duration>, why: Blocker) -> Event {
     Event::NotAcquired { lock: lock(), within, why }
 }
 
-fn held(position: Option<u64>) -> Hindrance {
+fn held(position: Option<u64>) -> Blocker {
     let holder = Holder::Process(7, "flock".to_owned());
-    Hindrance::Held { holder, beside: 0, now: 0, position, queued: false }
+    Blocker::Held { holder, beside: 0, now: 0, position, queued: false }
 }
 
 fn lost(how: Loss, goes_on: bool) -> Event {
@@ -191,7 +191,7 @@ fn no_supervision() -> Vec<(Event, &'static str)> {
 
 /// The sentences about waiting for a lock.
 fn waits() -> Vec<(Event, &'static str)> {
-    let trouble = |trouble| Hindrance::Trouble(trouble);
+    let trouble = |trouble| Blocker::Trouble(trouble);
     let said = |text: &str| trouble(Trouble::Said(text.to_owned()));
     vec![
         (Event::GotIt { key: key(), waited: 130 * S }, "'k': got it after 2m 10s"),
@@ -265,7 +265,7 @@ fn outer() -> Vec<(Event, &'static str)> {
 /// The sentences while a command runs.
 fn runs() -> Vec<(Event, &'static str)> {
     vec![
-        (Event::Concern { lock: lock(), concern: "it forgets".to_owned() }, "'k' at redis://h:6379: it forgets"),
+        (Event::Warning { lock: lock(), warning: "it forgets".to_owned() }, "'k' at redis://h:6379: it forgets"),
         (
             Event::ShortGrace { lock: lock(), kill_after: S, ttl: 2 * S },
             "'k' at redis://h:6379: --kill-after is only 1s, because the server grants no more than 2s of lease",

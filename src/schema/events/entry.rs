@@ -23,7 +23,7 @@ pub(crate) enum Entry {
         holder: Option<Box<HolderOf>>,
         /// Number of holders.
         held_by: u64,
-        /// The obstacle, if it is not a lock.
+        /// The blocker, if it is not a lock.
         blocked_by: Option<String>,
         /// The place in the queue.
         position: Option<u64>,

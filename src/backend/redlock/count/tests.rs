@@ -11,35 +11,35 @@ fn slots(slots: u32) -> Mode {
     Mode::Slots(NonZeroU32::new(slots).expect("a slot"))
 }
 
-fn obstacle(value: String) -> Obstacle {
+fn blocker(value: String) -> Blocker {
     let kind = if value.is_empty() { "none" } else { "string" };
     let occupant = Occupant { kind: kind.to_owned(), value: value.into_bytes() };
-    Obstacle { occupant, left: 70, beside: 0, writer: None, taken: Vec::new() }
+    Blocker { occupant, left: 70, beside: 0, writer: None, taken: Vec::new() }
 }
 
 /// Held exclusively by this owner.
-fn alone(id: &str) -> Obstacle {
-    obstacle(format!(r#"{{"v":1,"id":"{id}","user":"u"}}"#))
+fn alone(id: &str) -> Blocker {
+    blocker(format!(r#"{{"v":1,"id":"{id}","user":"u"}}"#))
 }
 
 /// Held by `count` co-holders, one of which has this id.
-fn together(mode: Mode, id: &str, count: u64) -> Obstacle {
+fn together(mode: Mode, id: &str, count: u64) -> Blocker {
     let text = format!(r#"{{"v":1,"mode":"{}","id":"{id}","user":"u"}}"#, mode.name());
-    Obstacle { beside: count - 1, ..obstacle(text) }
+    Blocker { beside: count - 1, ..blocker(text) }
 }
 
 /// Slots with these numbers are taken; this owner has the requested one.
-fn taken(id: &str, numbers: &[u32]) -> Obstacle {
-    Obstacle { taken: numbers.to_vec(), ..together(slots(3), id, numbers.len() as u64) }
+fn taken(id: &str, numbers: &[u32]) -> Blocker {
+    Blocker { taken: numbers.to_vec(), ..together(slots(3), id, numbers.len() as u64) }
 }
 
-/// Returns the obstacle with a writer that goes first.
-fn behind(obstacle: Obstacle) -> Obstacle {
-    Obstacle { writer: Some("w".to_owned()), ..obstacle }
+/// Returns the blocker with a writer that goes first.
+fn behind(blocker: Blocker) -> Blocker {
+    Blocker { writer: Some("w".to_owned()), ..blocker }
 }
 
-fn busy(obstacle: Obstacle) -> Answer {
-    Answer::Acquired(Acquired::Busy(obstacle), None)
+fn busy(blocker: Blocker) -> Answer {
+    Answer::Acquired(Acquired::Busy(blocker), None)
 }
 
 fn granted() -> Answer {
@@ -91,15 +91,15 @@ fn why_an_attempt_failed() {
         (X, 3, vec![busy(alone("a")), busy(alone("a"))], "held by 2"),
         (X, 3, vec![busy(alone("a")), busy(alone("b")), granted()], "split, 1"),
         (X, 3, vec![busy(alone("a")), failed(), granted()], "split, 1"),
-        (X, 3, vec![busy(obstacle("theirs".to_owned())), busy(obstacle("theirs".to_owned()))], "held by 2"),
-        (X, 3, vec![busy(obstacle("theirs".to_owned())), busy(obstacle("others".to_owned()))], "split, 1"),
+        (X, 3, vec![busy(blocker("theirs".to_owned())), busy(blocker("theirs".to_owned()))], "held by 2"),
+        (X, 3, vec![busy(blocker("theirs".to_owned())), busy(blocker("others".to_owned()))], "split, 1"),
         // Each server names another reader.
         (X, 3, vec![busy(together(S, "a", 2)), busy(together(S, "b", 2))], "held by 2"),
         (X, 3, vec![busy(together(S, "a", 2)), busy(together(n, "b", 2))], "split, 1"),
         (S, 3, vec![busy(alone("a")), busy(together(n, "b", 1))], "split, 1"),
         (S, 3, vec![busy(together(n, "a", 1)), busy(together(n, "b", 1))], "held by 2"),
         // A writer waits, even where nobody holds the lock at the moment.
-        (S, 3, vec![busy(behind(together(S, "a", 2))), busy(behind(obstacle(String::new())))], "held by 2"),
+        (S, 3, vec![busy(behind(together(S, "a", 2))), busy(behind(blocker(String::new())))], "held by 2"),
         (S, 3, vec![busy(behind(together(S, "a", 2))), busy(alone("a")), granted()], "split, 1"),
         (n, 3, vec![busy(behind(taken("a", &[0]))), busy(behind(taken("a", &[0])))], "held by 2"),
         // The requested slot is taken, and others may be free.
@@ -139,7 +139,7 @@ fn who_leads_when_several_split_the_votes() {
         (X, "b", vec![granted(), granted(), busy(alone("a")), busy(alone("a")), failed()], false),
         (X, "a", vec![granted(), granted(), busy(alone("b")), busy(alone("b")), failed()], true),
         (X, "a", vec![granted(), busy(alone("b")), busy(alone("b"))], false),
-        (X, "a", vec![granted(), busy(obstacle("theirs".to_owned())), failed()], false),
+        (X, "a", vec![granted(), busy(blocker("theirs".to_owned())), failed()], false),
         (X, "a", vec![granted(), failed(), failed()], false),
         // A writer before readers, readers before slots, slots among themselves by id.
         (X, "b", vec![granted(), busy(together(S, "a", 1)), failed()], true),
@@ -170,15 +170,15 @@ fn whoever_refused_is_asked_again() {
 
 #[test]
 fn the_holder_is_one_of_those_with_the_most_votes() {
-    let last = Obstacle { left: -1, ..together(S, "b", 1) };
+    let last = Blocker { left: -1, ..together(S, "b", 1) };
     let answers = vec![busy(together(S, "a", 4)), busy(last), busy(alone("x"))];
     let Refusal::Held(in_the_way) = count(X, 3, answers).refusal() else { panic!("held by readers") };
     assert_eq!((in_the_way.holder.id(), in_the_way.beside, in_the_way.left), (Some("a"), 3, Some(70)));
     let hash = Occupant { kind: "hash".to_owned(), value: Vec::new() };
-    let hash = Obstacle { occupant: hash, ..alone("") };
+    let hash = Blocker { occupant: hash, ..alone("") };
     let Refusal::Held(in_the_way) = count(S, 3, vec![busy(hash.clone()), busy(hash)]).refusal() else { panic!("held") };
     assert_eq!(in_the_way.holder.describe(0), "blocked by a redis hash at the lock's key");
-    let waits = behind(obstacle(String::new()));
+    let waits = behind(blocker(String::new()));
     let Refusal::Held(in_the_way) = count(S, 3, vec![busy(waits.clone()), busy(waits)]).refusal() else {
         panic!("held")
     };

@@ -51,10 +51,10 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
     let three = Holder::read(br#"{"v":1,"id":"x","mode":"slots3","since":1000,"host":"web1","user":"deploy","pid":7}"#);
     let read = |beside| {
         let holder = reader.clone();
-        Hindrance::Held { holder, beside, now: 124_000, position: Some(1), queued: false }
+        Blocker::Held { holder, beside, now: 124_000, position: Some(1), queued: false }
     };
     let holder = reader.clone();
-    let queued = Hindrance::Held { holder, beside: 1, now: 124_000, position: None, queued: true };
+    let queued = Blocker::Held { holder, beside: 1, now: 124_000, position: None, queued: true };
     vec![
         (
             waiting(read(0)),

@@ -31,7 +31,7 @@ fn on_a_terminal_what_changes_comes_first() {
         (flock(), Some(21), "waiting 12s, 20 ahead of you; held by flock (pid 7)"),
         (flock(), Some(1000), "waiting 12s, 999 ahead of you; held by flock (pid 7)"),
     ] {
-        let held = Hindrance::Held { holder, beside: 0, now: 124_000, position, queued: false };
+        let held = Blocker::Held { holder, beside: 0, now: 124_000, position, queued: false };
         assert_eq!(told(&waiting(held)), ("'k'".to_owned(), expected.to_owned()));
     }
     for (mode, beside, expected) in [
@@ -44,13 +44,13 @@ fn on_a_terminal_what_changes_comes_first() {
         let holder = published(&format!(
             r#"{{"v":1,"id":"x","mode":"{mode}","since":1000,"host":"web1","user":"deploy","pid":4711,"reason":"load"}}"#
         ));
-        let why = Hindrance::Held { holder, beside, now: 124_000, position: Some(2), queued: false };
+        let why = Blocker::Held { holder, beside, now: 124_000, position: Some(2), queued: false };
         assert_eq!(told(&waiting(why)).1, format!("waiting 12s, 1 ahead of you; {expected}"));
     }
     let done = published(r#"{"v":1,"id":"x","done":true,"until":125000,"host":"web1","user":"deploy","pid":4711}"#);
-    let why = Hindrance::Held { holder: done, beside: 0, now: 124_000, position: None, queued: false };
+    let why = Blocker::Held { holder: done, beside: 0, now: 124_000, position: None, queued: false };
     let kept = "finished; kept until 1970-01-01T00:02:05Z (another 1s, --min-hold)";
     assert_eq!(told(&waiting(why)).1, format!("waiting 12s; held by deploy@web1, pid 4711, {kept}"));
-    let trouble = waiting(Hindrance::Trouble(Trouble::Said("it is down".to_owned())));
+    let trouble = waiting(Blocker::Trouble(Trouble::Said("it is down".to_owned())));
     assert_eq!(told(&trouble).1, "waiting 12s; it is down");
 }

@@ -50,7 +50,7 @@ impl Game {
         while let Some((_, news)) = self.dlock.news.pop_front() {
             let order = match news {
                 LeaseNews::Extended(schedule) => self.dlock.backstop.extend(schedule),
-                LeaseNews::Trouble(_) | LeaseNews::Concern(_) => None,
+                LeaseNews::Trouble(_) | LeaseNews::Warning(_) => None,
                 LeaseNews::Asked(_)
                 | LeaseNews::NotMine(_)
                 | LeaseNews::OuterEnded
