@@ -18,7 +18,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::backend::survey::{Left, Party, Seen, Spot, State, Vote};
+use crate::backend::survey::{Left, Location, Party, Snapshot, State, Vote};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -39,7 +39,7 @@ const INEXACT: u64 = 1 << 53;
 
 /// The place where locks were looked at.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LookedAt {
     /// The URL of the backend, without a password.
     pub backend: String,
     /// The namespace.
@@ -105,7 +105,7 @@ struct MeetingAt<'a> {
 }
 
 impl<'a> MeetingAt<'a> {
-    fn of(spot: &'a Spot) -> Self {
+    fn of(spot: &'a Location) -> Self {
         Self { key: spot.key.as_deref(), place: &spot.place }
     }
 }
@@ -120,7 +120,7 @@ struct SuccessAt<'a> {
 }
 
 impl<'a> SuccessAt<'a> {
-    fn of((spot, done): (&'a Spot, &Done)) -> Self {
+    fn of((spot, done): (&'a Location, &Done)) -> Self {
         Self { key: spot.key.as_deref(), place: &spot.place, success: SuccessOf::of(done) }
     }
 }
@@ -348,7 +348,7 @@ fn vote(vote: &Vote) -> VoteOf<'_> {
     VoteOf { server: &vote.server, state: vote.state, id: vote.id.as_deref() }
 }
 
-fn lock<'a>(seen: &'a Seen, place: &'a Place, is_whole: bool) -> Lock<'a> {
+fn lock<'a>(seen: &'a Snapshot, place: &'a LookedAt, is_whole: bool) -> Lock<'a> {
     let holders: Vec<HolderOf> = seen.holders.iter().map(|party| holder(party, seen.now)).collect();
     let waiters = || seen.queue.iter().enumerate().map(|one| waiter(one, seen.now)).collect();
     let is_cut = seen.waiting > seen.queue.len() as u64;
@@ -414,7 +414,7 @@ fn line(document: &impl Serialize) -> String {
 
 /// The document of `dlock status`.
 #[must_use]
-pub(crate) fn status(seen: &Seen, place: &Place) -> String {
+pub(crate) fn status(seen: &Snapshot, place: &LookedAt) -> String {
     line(&lock(seen, place, true))
 }
 

@@ -68,7 +68,7 @@ pub(crate) enum Meetings {
 
 /// Reads the part after `scheme://` (or after `scheme:`, see [`Follows::Anything`]). The last argument says how to
 /// write such a URL. The error says what to do, and holds no part of the URL that could be a password.
-pub(crate) type Read = fn(&'static Scheme, &str, &str) -> Result<Box<dyn Place>, String>;
+pub(crate) type Read = fn(&'static Scheme, &str, &str) -> Result<Box<dyn Endpoint>, String>;
 
 /// One form of a backend's URLs.
 pub(crate) struct Form {
@@ -133,7 +133,7 @@ impl Scheme {
 
 /// The location of one backend's locks, as given by a URL. `Debug` and `Display` omit the password; the displayed text
 /// has the same meaning when it is parsed again.
-pub(crate) trait Place: fmt::Debug + fmt::Display {
+pub(crate) trait Endpoint: fmt::Debug + fmt::Display {
     /// Returns the servers and the user there, to add credentials from elsewhere; `None` if there are no servers.
     fn location(&mut self) -> Option<&mut Location> {
         None

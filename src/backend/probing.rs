@@ -140,7 +140,7 @@ impl Finding {
 
 /// The parameters of a check, besides the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct CheckParameters {
     /// The prefix for every key on a server.
     pub namespace: Namespace,
     /// The lease that runs request.

@@ -8,7 +8,7 @@ use crate::backend::claim::Claim;
 use crate::backend::contender::Contender;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::tls::TlsFiles;
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::survey::Survey;
 use crate::key::Namespace;
 
@@ -39,5 +39,5 @@ pub(crate) trait Service: fmt::Debug {
 
     /// Returns the probes that check whether this service keeps its promises to runs with these settings. Nothing is
     /// sent, and nothing connects yet.
-    fn probes(&self, wish: Wish) -> Box<dyn Probes>;
+    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes>;
 }

@@ -185,9 +185,9 @@ pub(crate) struct Vote {
 
 /// One lock, as it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     /// The place of the lock.
-    pub spot: Spot,
+    pub spot: Location,
     /// The state of the lock.
     pub state: State,
     /// The holders, at most [`MOST`], the oldest first.
@@ -212,10 +212,10 @@ pub(crate) struct Seen {
     pub last_success: Option<Done>,
 }
 
-impl Seen {
+impl Snapshot {
     /// Returns a free lock at this place.
     #[must_use]
-    pub(crate) fn free(spot: Spot, now: u64) -> Self {
+    pub(crate) fn free(spot: Location, now: u64) -> Self {
         Self { spot, now, ..Self::default() }
     }
 
@@ -271,14 +271,14 @@ impl Seen {
 
 /// The location of a lock: its name, and the spelling at the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Spot {
+pub(crate) struct Location {
     /// The name, as users write it; `None` if it cannot be derived from the spelling.
     pub key: Option<String>,
     /// The exact name at the service.
     pub place: String,
 }
 
-impl Spot {
+impl Location {
     /// Returns the location of the lock with this key, at this place.
     #[must_use]
     pub(crate) fn of(key: &Key, place: impl Into<String>) -> Self {
@@ -300,11 +300,11 @@ impl Spot {
 
 /// The last success under each of several locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Successes(BTreeMap<Spot, Done>);
+pub(crate) struct Successes(BTreeMap<Location, Done>);
 
 impl Successes {
     /// Adds a success under the lock at this place, unless a later one is known.
-    pub(crate) fn add(&mut self, spot: Spot, done: Done) {
+    pub(crate) fn add(&mut self, spot: Location, done: Done) {
         let last = self.0.entry(spot).or_default();
         if done.at > last.at {
             *last = done;
@@ -312,14 +312,14 @@ impl Successes {
     }
 
     /// Lists the successes, by the names of the locks.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Spot, &Done)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Location, &Done)> {
         self.0.iter()
     }
 }
 
 impl IntoIterator for Successes {
-    type Item = (Spot, Done);
-    type IntoIter = std::collections::btree_map::IntoIter<Spot, Done>;
+    type Item = (Location, Done);
+    type IntoIter = std::collections::btree_map::IntoIter<Location, Done>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
@@ -357,7 +357,7 @@ pub(crate) trait Survey {
     }
 
     /// Looks at one lock, at one moment.
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error>;
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error>;
 
     /// Returns the last break of this lock, if it is recent and may be read.
     async fn last_break(&mut self, _key: &Key) -> Result<Option<Ask>, Error> {
@@ -377,7 +377,7 @@ pub(crate) trait Survey {
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error>;
 
     /// Looks at these locks without their queues, not at one moment. Those that are free by now are left out.
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error>;
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error>;
 
     /// Resolves when the service reports that something has happened to a lock since the last look at it. Never
     /// resolves if it cannot report that.

@@ -6,7 +6,7 @@ mod abilities;
 
 use std::fmt;
 
-use crate::backend::driver::{Driver, Follows, Place, Scheme};
+use crate::backend::driver::{Driver, Endpoint, Follows, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
@@ -19,7 +19,7 @@ const LEAST_LIKENESS: f64 = 0.9;
 pub(crate) struct Target {
     driver: &'static Driver,
     scheme: &'static Scheme,
-    place: Box<dyn Place>,
+    place: Box<dyn Endpoint>,
 }
 
 impl Target {

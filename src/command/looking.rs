@@ -6,7 +6,7 @@ may pass, and adds what this host knows of the processes that were found.
 use std::time::Duration;
 
 use crate::backend::error::{Error, ErrorKind};
-use crate::backend::survey::{Party, Seen, Survey};
+use crate::backend::survey::{Party, Snapshot, Survey};
 use crate::clock::{Instant, within};
 use crate::command::session;
 use crate::exit::{Exit, Failure};
@@ -17,7 +17,7 @@ use crate::holder::done::Done;
 use crate::key::Key;
 use crate::report::Report;
 use crate::report::event::{Event, Look, place_in};
-use crate::schema::Place;
+use crate::schema::LookedAt;
 use crate::settings::LookSettings;
 
 /// Number of tries for a look that fails in a way that may pass.
@@ -30,7 +30,7 @@ pub(super) struct Session<'a> {
     settings: &'a LookSettings,
     survey: Box<dyn Survey>,
     /// The backend, the namespace and the table of the locks.
-    pub place: Place,
+    pub place: LookedAt,
     /// The report that takes the messages.
     pub report: Report,
     here: Here,
@@ -61,7 +61,7 @@ pub(super) fn with<'a>(
     let mut session = Session {
         settings,
         survey,
-        place: Place { backend: connection.target.to_string(), namespace, table: None },
+        place: LookedAt { backend: connection.target.to_string(), namespace, table: None },
         report,
         here: Here {
             boot: here::boot(),
@@ -82,7 +82,7 @@ pub(super) fn with<'a>(
 
 impl Session<'_> {
     /// Looks at one lock. Connecting and looking together take no longer than connecting may take.
-    pub(super) async fn look_at(&mut self, key: &Key) -> Result<Seen, Error> {
+    pub(super) async fn look_at(&mut self, key: &Key) -> Result<Snapshot, Error> {
         let limit = self.settings.connection.connect_timeout;
         let looked = within(limit, self.look(async |survey| survey.look(key).await)).await;
         looked.unwrap_or_else(|_| Err(self.silence(limit)))
@@ -152,7 +152,7 @@ impl Session<'_> {
     }
 
     /// Adds what this host knows of the processes that hold the lock or wait for it.
-    pub(super) fn judge(&self, seen: &mut Seen) {
+    pub(super) fn judge(&self, seen: &mut Snapshot) {
         for party in seen.holders.iter_mut().chain(&mut seen.queue) {
             self.here.judge(party);
         }

@@ -15,7 +15,7 @@ use crate::report::event::{Blocker, Event, Lock};
 use crate::settings::WaitLimit;
 
 /// A request for a lock.
-pub(super) struct Wish {
+pub(super) struct LockRequest {
     /// The requested lock.
     pub lock: Lock,
     /// The requested mode.
@@ -35,8 +35,8 @@ fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
 }
 
 /// Returns the message and the exit code for a lock that was not acquired.
-pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
-    let Wish { lock, mode, wait_limit, conflict, verbosity } = wish;
+pub(super) fn refused(wish: LockRequest, refused: Refused) -> Failure {
+    let LockRequest { lock, mode, wait_limit, conflict, verbosity } = wish;
     let within = match wait_limit {
         WaitLimit::For(wait_limit) => Some(wait_limit),
         WaitLimit::None | WaitLimit::Endless => None,
@@ -65,7 +65,7 @@ pub(super) fn refused(wish: Wish, refused: Refused) -> Failure {
 
 /// Returns the failure of a subcommand that wants the lock which the handle in its environment holds: it would wait for
 /// itself. `runs` says whether the backend lets commands run under a handle.
-pub(super) fn held_by_own_handle(wish: Wish, runs: bool) -> Failure {
+pub(super) fn held_by_own_handle(wish: LockRequest, runs: bool) -> Failure {
     let event = HandleEvent::OwnHandle { key: wish.lock.key, runs };
     not_acquired(wish.conflict, wish.verbosity, Event::Handle(event))
 }

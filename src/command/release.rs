@@ -3,7 +3,7 @@
 */
 
 use crate::backend::contender::Released;
-use crate::backend::survey::{Seen, State};
+use crate::backend::survey::{Snapshot, State};
 use crate::clock::{Instant, before};
 use crate::command::gripping::{self, Grip, held};
 use crate::command::keeping::releasing::{self, Asked, Waiting, is_around};
@@ -99,7 +99,7 @@ async fn released_by_its_keeper(grip: &mut Grip<'_>, asked: Asked) -> Result<Exi
 }
 
 /// Returns the current state of the lock; `None` if it cannot be determined.
-async fn look(grip: &mut Grip<'_>) -> Option<Seen> {
+async fn look(grip: &mut Grip<'_>) -> Option<Snapshot> {
     let mut survey = grip.service.survey(grip.connection.namespace.clone());
     let limit = Instant::now() + grip.connection.connect_timeout;
     let looking = async {
@@ -113,7 +113,7 @@ async fn look(grip: &mut Grip<'_>) -> Option<Seen> {
 
 /// Returns the exit and the event of a release that found the lock not held by its handle: `seen` is the state found
 /// then, and `passed_on` says that others are known to have held the lock since.
-fn verdict(handle: &Handle, seen: Option<&Seen>, passed_on: bool) -> (Exit, Event) {
+fn verdict(handle: &Handle, seen: Option<&Snapshot>, passed_on: bool) -> (Exit, Event) {
     let key = handle.key.clone();
     let by_others = seen.and_then(|seen| match &seen.state {
         State::Held => {
@@ -136,7 +136,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::survey::{Party, Spot};
+    use crate::backend::survey::{Location, Party};
     use crate::holder::Owner;
     use crate::key::{Key, Namespace};
 
@@ -155,16 +155,16 @@ mod tests {
         }
     }
 
-    fn seen(id: &str) -> Seen {
+    fn seen(id: &str) -> Snapshot {
         let text = format!(r#"{{"v":1,"id":"{id}","host":"web1","user":"ci","pid":7}}"#);
-        Seen::free(Spot::default(), 9).held_by(vec![Party::new(Holder::read(text.as_bytes()), "")], 1)
+        Snapshot::free(Location::default(), 9).held_by(vec![Party::new(Holder::read(text.as_bytes()), "")], 1)
     }
 
     #[test]
     fn every_row_of_the_table() {
         let key = handle().key;
-        let free = || Seen::free(Spot::default(), 9);
-        let with = |state| Seen { state, ..free() };
+        let free = || Snapshot::free(Location::default(), 9);
+        let with = |state| Snapshot { state, ..free() };
         let not_held = || HandleEvent::NotHeld(key.clone());
         let passed_on = || HandleEvent::PassedOn(key.clone());
         let lost = |why: &str| HandleEvent::Lost { key: key.clone(), why: why.to_owned() };

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::backend::survey::{Seen, State};
+use crate::backend::survey::{Snapshot, State};
 use crate::command::looking::{self, Session};
 use crate::command::watch;
 use crate::exit::{CONFLICT, Exit, Failure};
@@ -43,7 +43,7 @@ pub(crate) fn status(settings: &StatusSettings) -> Result<Exit, Failure> {
     })
 }
 
-async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Seen, Failure> {
+async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Snapshot, Failure> {
     let failed = |error| looking::failed(&settings.key.to_string(), &error);
     let mut seen = session.look_at(&settings.key).await.map_err(failed)?;
     session.judge(&mut seen);
@@ -53,11 +53,11 @@ async fn look(session: &mut Session<'_>, settings: &StatusSettings) -> Result<Se
         Err(error) if settings.done_within.is_some() => return Err(failed(error)),
         last => last.ok().flatten(),
     };
-    Ok(Seen { last_success, ..seen.broken_by(last_break) })
+    Ok(Snapshot { last_success, ..seen.broken_by(last_break) })
 }
 
 /// Prints whether a run has succeeded within `length`; returns the exit for that.
-fn tell(session: &Session<'_>, settings: &StatusSettings, seen: &Seen, length: Duration) -> Result<Exit, Failure> {
+fn tell(session: &Session<'_>, settings: &StatusSettings, seen: &Snapshot, length: Duration) -> Result<Exit, Failure> {
     let is_done = seen.last_success.as_ref().is_some_and(|done| done.is_within(length, seen.now));
     if settings.look.json {
         output::print(draw(session, settings, seen).as_bytes())?;
@@ -67,7 +67,7 @@ fn tell(session: &Session<'_>, settings: &StatusSettings, seen: &Seen, length: D
     Ok(if is_done { Exit::Success } else { Exit::NotAcquired(CONFLICT) })
 }
 
-fn draw(session: &Session<'_>, settings: &StatusSettings, seen: &Seen) -> String {
+fn draw(session: &Session<'_>, settings: &StatusSettings, seen: &Snapshot) -> String {
     if settings.look.json {
         schema::status(seen, &session.place)
     } else {

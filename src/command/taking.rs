@@ -13,7 +13,7 @@ use crate::command::about::{Purpose, about};
 use crate::command::announcing::{LatestNews, announce};
 use crate::command::journal;
 use crate::command::losing::kill_after;
-use crate::command::refusal::{Wish, held_by_own_handle, refused};
+use crate::command::refusal::{LockRequest, held_by_own_handle, refused};
 use crate::command::session::{random_id, service};
 use crate::command::traces::{self, Broken, Traces};
 use crate::exit::{Exit, Failure};
@@ -173,7 +173,7 @@ impl<'a> Taking<'a> {
             }
             Err(why) => {
                 let (wait_limit, conflict, verbosity) = (settings.wait_limit, settings.conflict, settings.verbosity);
-                let wish = Wish { lock, mode: Mode::Exclusive, wait_limit, conflict, verbosity };
+                let wish = LockRequest { lock, mode: Mode::Exclusive, wait_limit, conflict, verbosity };
                 let runs = settings.connection.target.has_handles();
                 Err(if matches!(why, Refused::Outer(_)) { held_by_own_handle(wish, runs) } else { refused(wish, why) })
             }

@@ -126,7 +126,7 @@ pub(crate) enum Watch {
 
 /// The place of this client's entry in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum QueuePlace {
     /// It enters: this client holds the lock, in this slot if it has slots.
     Enters {
         /// The lowest free slot, or the one that it has already.
@@ -148,11 +148,11 @@ pub(crate) enum Place {
 }
 
 /// Returns the place of the entry for which `is_ours` is true, among `entries` in any order.
-pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Place {
-    let Some(own) = entries.iter().find(|entry| is_ours(entry)) else { return Place::Missing };
+pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> QueuePlace {
+    let Some(own) = entries.iter().find(|entry| is_ours(entry)) else { return QueuePlace::Missing };
     // No entry comes before it any more, and its slot stays the same whatever becomes of the others.
     if own.slot.is_some() {
-        return Place::Enters { slot: own.slot };
+        return QueuePlace::Enters { slot: own.slot };
     }
     let mut before: Vec<&Entry> = entries.iter().filter(|entry| *entry < own).collect();
     before.sort_unstable();
@@ -160,10 +160,10 @@ pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
     if let Some(oldest) = before.iter().find(|entry| entry.mode.slots().is_some())
         && own.mode.contradicts(oldest.mode)
     {
-        return Place::OtherSlots(oldest.mode.slots().unwrap_or_default());
+        return QueuePlace::OtherSlots(oldest.mode.slots().unwrap_or_default());
     }
     let (Some(&holder), Some(&last)) = (before.first(), before.last()) else {
-        return Place::Enters { slot: own.mode.slots().map(|_| 0) };
+        return QueuePlace::Enters { slot: own.mode.slots().map(|_| 0) };
     };
     let shuts_out = |entry: &&&Entry| own.mode == Mode::Exclusive || entry.mode != own.mode;
     let watch = if own.mode.slots().is_some() && last.mode == own.mode && last.slot.is_none() {
@@ -172,7 +172,7 @@ pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
     } else if let Some(other) = before.iter().rev().find(shuts_out) {
         Watch::Gone((*other).clone())
     } else if own.mode.slots().is_none() {
-        return Place::Enters { slot: None };
+        return QueuePlace::Enters { slot: None };
     } else if before.len() >= own.mode.room() {
         Watch::Any(before.iter().copied().cloned().collect())
     } else if let Some(odd) = before.iter().rev().find(|entry| entry.slot.is_none()) {
@@ -180,11 +180,11 @@ pub(crate) fn place(entries: &[Entry], is_ours: impl Fn(&Entry) -> bool) -> Plac
         Watch::Turn((*odd).clone())
     } else {
         let is_free = |slot: &u32| before.iter().all(|entry| entry.slot != Some(*slot));
-        return Place::Enters { slot: (0..own.mode.slots().unwrap_or(1)).find(is_free) };
+        return QueuePlace::Enters { slot: (0..own.mode.slots().unwrap_or(1)).find(is_free) };
     };
     let holders = holders(before.iter().map(|entry| entry.mode));
     let position = (before.len() - holders + 1).try_into().unwrap_or(u64::MAX);
-    Place::Behind { holder: holder.clone(), watch, position }
+    QueuePlace::Behind { holder: holder.clone(), watch, position }
 }
 
 #[cfg(test)]
@@ -210,21 +210,21 @@ mod tests {
         orders.iter().map(|&order| entry(order, Mode::Exclusive)).collect()
     }
 
-    fn place_of(order: i64, entries: &[Entry]) -> Place {
+    fn place_of(order: i64, entries: &[Entry]) -> QueuePlace {
         place(entries, |entry| entry.order == order)
     }
 
-    const ENTERS: Place = Place::Enters { slot: None };
+    const ENTERS: QueuePlace = QueuePlace::Enters { slot: None };
 
     #[test]
     fn the_oldest_entry_holds_and_the_others_watch_the_one_before_them() {
         assert_eq!(place_of(3, &entries(&[3])), ENTERS);
         assert_eq!(place_of(3, &entries(&[9, 3, 5])), ENTERS);
         let [holder, before] = [3, 7].map(|order| entry(order, Mode::Exclusive));
-        let expected = Place::Behind { holder, watch: Watch::Gone(before), position: 2 };
+        let expected = QueuePlace::Behind { holder, watch: Watch::Gone(before), position: 2 };
         assert_eq!(place_of(9, &entries(&[7, 9, 3, 12])), expected);
-        assert_eq!(place_of(4, &entries(&[3, 5])), Place::Missing);
-        assert_eq!(place_of(4, &[]), Place::Missing);
+        assert_eq!(place_of(4, &entries(&[3, 5])), QueuePlace::Missing);
+        assert_eq!(place_of(4, &[]), QueuePlace::Missing);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let named = |name: &str| Entry { name: name.to_owned(), ..entry(5, Mode::Exclusive) };
         let entries = ["b", "a"].map(named);
         assert_eq!(place(&entries, |entry| entry.name == "a"), ENTERS);
-        assert!(matches!(place(&entries, |entry| entry.name == "b"), Place::Behind { position: 1, .. }));
+        assert!(matches!(place(&entries, |entry| entry.name == "b"), QueuePlace::Behind { position: 1, .. }));
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         use Mode::{Exclusive as X, Shared as S};
         let n = slots(2);
         let taken = |order: i64, slot: u32| Entry { slot: Some(slot), ..entry(order, n) };
-        let behind = |holder: &Entry, watch, position| Place::Behind { holder: holder.clone(), watch, position };
+        let behind = |holder: &Entry, watch, position| QueuePlace::Behind { holder: holder.clone(), watch, position };
         for (line, expected) in [
             // Readers: the nearest entry of another mode.
             (vec![entry(1, S), entry(2, S), entry(3, S)], ENTERS),
@@ -248,10 +248,10 @@ mod tests {
             (vec![entry(1, S), entry(2, X), entry(3, S)], behind(&entry(1, S), Watch::Gone(entry(2, X)), 2)),
             (vec![entry(1, S), entry(2, S), entry(3, X)], behind(&entry(1, S), Watch::Gone(entry(2, S)), 1)),
             // Slots: in turn, with the lowest number that is free.
-            (vec![entry(3, n)], Place::Enters { slot: Some(0) }),
-            (vec![taken(1, 0), entry(3, n)], Place::Enters { slot: Some(1) }),
-            (vec![taken(1, 1), entry(3, n)], Place::Enters { slot: Some(0) }),
-            (vec![taken(1, 0), taken(3, 1)], Place::Enters { slot: Some(1) }),
+            (vec![entry(3, n)], QueuePlace::Enters { slot: Some(0) }),
+            (vec![taken(1, 0), entry(3, n)], QueuePlace::Enters { slot: Some(1) }),
+            (vec![taken(1, 1), entry(3, n)], QueuePlace::Enters { slot: Some(0) }),
+            (vec![taken(1, 0), taken(3, 1)], QueuePlace::Enters { slot: Some(1) }),
             (vec![entry(1, n), entry(3, n)], behind(&entry(1, n), Watch::Turn(entry(1, n)), 1)),
             (
                 vec![taken(1, 0), taken(2, 1), entry(3, n)],
@@ -266,11 +266,11 @@ mod tests {
                 vec![entry(1, slots(3)), Entry { slot: Some(0), ..entry(2, slots(3)) }, entry(3, slots(3))],
                 behind(&entry(1, slots(3)), Watch::Turn(entry(1, slots(3))), 1),
             ),
-            (vec![entry(1, n), taken(3, 1)], Place::Enters { slot: Some(1) }),
+            (vec![entry(1, n), taken(3, 1)], QueuePlace::Enters { slot: Some(1) }),
             (vec![taken(1, 0), entry(2, X), entry(3, n)], behind(&taken(1, 0), Watch::Gone(entry(2, X)), 2)),
             // Of entries that disagree about the number of slots, the later ones are refused.
-            (vec![entry(1, slots(1)), entry(3, n)], Place::OtherSlots(1)),
-            (vec![entry(3, n), entry(4, slots(3))], Place::Enters { slot: Some(0) }),
+            (vec![entry(1, slots(1)), entry(3, n)], QueuePlace::OtherSlots(1)),
+            (vec![entry(3, n), entry(4, slots(3))], QueuePlace::Enters { slot: Some(0) }),
             (
                 vec![taken(1, 0), entry(2, slots(3)), entry(3, n)],
                 behind(&taken(1, 0), Watch::Gone(entry(2, slots(3))), 2),
@@ -298,7 +298,7 @@ mod tests {
                 prop_assert_eq!(&seen, &place(&shuffled, |entry| entry.name == own.name));
                 let expected = match index {
                     0 => ENTERS,
-                    _ => Place::Behind {
+                    _ => QueuePlace::Behind {
                         holder: line[0].clone(),
                         watch: Watch::Gone(line[index - 1].clone()),
                         position: index as u64,
@@ -306,7 +306,7 @@ mod tests {
                 };
                 prop_assert_eq!(seen, expected);
             }
-            prop_assert_eq!(place(&listing, |entry| entry.name == "nobody"), Place::Missing);
+            prop_assert_eq!(place(&listing, |entry| entry.name == "nobody"), QueuePlace::Missing);
             Ok(())
         });
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use humantime::format_duration;
 use unicode_width::UnicodeWidthStr;
 
-use crate::backend::survey::{Left, Party, Seen, State};
+use crate::backend::survey::{Left, Party, Snapshot, State};
 use crate::holder::Holder;
 use crate::lock::admission::Mode;
 use crate::printable::{flag, moment, shortened, shown};
@@ -43,14 +43,14 @@ fn seconds(millis: u64) -> String {
 /// One lock at `place`: the first line says whether it is free; the others say who has it, who waits for it, and what
 /// can be done, with a command that has these `flags` of the connection.
 #[must_use]
-pub(crate) fn status(seen: &Seen, place: &str, flags: Option<&str>) -> String {
+pub(crate) fn status(seen: &Snapshot, place: &str, flags: Option<&str>) -> String {
     let head = format!("{} at {}: {}\n", safe(seen.spot.name()), safe(place), summary(seen));
     head + &details(seen, place, flags)
 }
 
 /// The text of [`status`] for a screen of `columns` columns: the state comes first, and a long name is cut for it.
 #[must_use]
-pub(crate) fn watched(seen: &Seen, place: &str, flags: Option<&str>, columns: usize) -> String {
+pub(crate) fn watched(seen: &Snapshot, place: &str, flags: Option<&str>, columns: usize) -> String {
     let (name, summary) = (safe(seen.spot.name()), summary(seen));
     let room = columns.saturating_sub(summary.width() + 2).max(columns / 4);
     let mut text = format!("{}: {summary}\n", shortened(&name, room));
@@ -59,7 +59,7 @@ pub(crate) fn watched(seen: &Seen, place: &str, flags: Option<&str>, columns: us
 }
 
 /// The lines after the first one.
-fn details(seen: &Seen, place: &str, flags: Option<&str>) -> String {
+fn details(seen: &Snapshot, place: &str, flags: Option<&str>) -> String {
     let mut text = String::new();
     if let (State::Held, [holder]) = (&seen.state, seen.holders.as_slice()) {
         for (name, value) in facts(holder, seen) {
@@ -98,7 +98,7 @@ fn details(seen: &Seen, place: &str, flags: Option<&str>) -> String {
 
 /// The last success of a run, and whether it was within `length`, in one line.
 #[must_use]
-pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool) -> String {
+pub(crate) fn success(seen: &Snapshot, place: &str, length: Duration, is_done: bool) -> String {
     let (name, length) = (safe(seen.spot.name()), format_duration(length));
     let last = match &seen.last_success {
         Some(done) if is_done => format!("done {}", done.described_at(seen.now)),
@@ -109,7 +109,7 @@ pub(crate) fn success(seen: &Seen, place: &str, length: Duration, is_done: bool)
 }
 
 /// The next thing that happens, or that can be done about the lock.
-fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
+fn next(seen: &Snapshot, place: &str, flags: Option<&str>) -> Option<String> {
     let [holder] = seen.holders.as_slice() else { return None };
     if holder.is_done() && place.starts_with("file:") {
         return None;
@@ -141,7 +141,7 @@ fn next(seen: &Seen, place: &str, flags: Option<&str>) -> Option<String> {
 }
 
 /// The command that asks the only holder to stop, unless it is gone or was asked already.
-fn line_that_asks(seen: &Seen, flags: Option<&str>) -> Option<String> {
+fn line_that_asks(seen: &Snapshot, flags: Option<&str>) -> Option<String> {
     let [holder] = seen.holders.as_slice() else { return None };
     let can_be_asked =
         !holder.is_done() && holder.can_be_asked() && holder.asked.is_none() && holder.alive != Some(false);
@@ -149,7 +149,7 @@ fn line_that_asks(seen: &Seen, flags: Option<&str>) -> Option<String> {
 }
 
 /// The command that asks this holder to stop, as a shell takes it.
-fn line_to_break(seen: &Seen, holder: &Party, flags: &str) -> Option<String> {
+fn line_to_break(seen: &Snapshot, holder: &Party, flags: &str) -> Option<String> {
     let key = seen.spot.key.as_deref()?;
     Some(format!("dlock break{flags}{} --owner {}", flag("--key", key), safe(&holder.id())))
 }
@@ -204,7 +204,7 @@ fn listed(text: &mut String, lines: impl Iterator<Item = (String, String)>, coun
 }
 
 /// The state of the lock, in one line.
-fn summary(seen: &Seen) -> String {
+fn summary(seen: &Snapshot) -> String {
     match &seen.state {
         State::Free if seen.waiting > 0 => "free, and the next in line is about to take it".to_owned(),
         State::Free => "free".to_owned(),
@@ -216,7 +216,7 @@ fn summary(seen: &Seen) -> String {
     }
 }
 
-fn held(seen: &Seen) -> String {
+fn held(seen: &Snapshot) -> String {
     let (Some(holder), count) = (seen.holders.first(), seen.held_by) else { return "held".to_owned() };
     if seen.is_only_kept() {
         let until = seen.holders.iter().filter_map(kept_until).max();
@@ -275,7 +275,7 @@ fn whether_alive(party: &Party) -> &'static str {
 }
 
 /// The known facts about the only holder, by the names of the fields.
-fn facts(holder: &Party, seen: &Seen) -> Vec<(&'static str, String)> {
+fn facts(holder: &Party, seen: &Snapshot) -> Vec<(&'static str, String)> {
     let now = seen.now;
     let mut facts = vec![("by", who(holder) + whether_alive(holder))];
     let mut add = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
@@ -295,7 +295,7 @@ fn facts(holder: &Party, seen: &Seen) -> Vec<(&'static str, String)> {
 }
 
 /// The length of its lease, and what is left of it.
-fn lease(holder: &Party, seen: &Seen) -> Option<String> {
+fn lease(holder: &Party, seen: &Snapshot) -> Option<String> {
     if holder.is_done() {
         return None;
     }

@@ -5,7 +5,7 @@ The document of `dlock latch show`.
 use serde::Serialize;
 
 use crate::backend::meeting::Arrivals;
-use crate::schema::{Place, VERSION, line, moment, text};
+use crate::schema::{LookedAt, VERSION, line, moment, text};
 
 /// The fields of a latch: name, meaning.
 pub(crate) const LATCH: &[(&str, &str)] = &[
@@ -39,7 +39,7 @@ struct Failed {
 
 /// The document of the latch `key`, as seen `at` this time in milliseconds since 1970.
 #[must_use]
-pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &Place, at: u64) -> String {
+pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &LookedAt, at: u64) -> String {
     line(&Latch {
         v: VERSION,
         backend: &place.backend,
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_latch_word_for_word() {
-        let place = Place { backend: "redis://locks:6379".to_owned(), namespace: "dlock".to_owned(), table: None };
+        let place = LookedAt { backend: "redis://locks:6379".to_owned(), namespace: "dlock".to_owned(), table: None };
         let failure = LatchFailure { by: "unit".to_owned(), reason: "red".to_owned() };
         let arrivals = Arrivals { count: 2, names: vec!["a".to_owned(), "b".to_owned()], failure: Some(failure) };
         let expected = r#"{"v":1,"backend":"redis://locks:6379","namespace":"dlock","time":"2026-11-21T22:05:45.000Z","key":"k","count":2,"names":["a","b"],"failed":{"by":"unit","reason":"red"}}"#;

@@ -4,8 +4,8 @@ The document of `dlock list`, which is written in parts as the locks are read.
 
 use std::collections::BTreeSet;
 
-use crate::backend::survey::{Meetings, Seen, Spot, Successes};
-use crate::schema::{MeetingAt, Place, SuccessAt, VERSION, json, lock, moment};
+use crate::backend::survey::{Location, Meetings, Snapshot, Successes};
+use crate::schema::{LookedAt, MeetingAt, SuccessAt, VERSION, json, lock, moment};
 
 /// A document that is being written.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Listing {
 
     /// The next part of it, with these locks at this place.
     #[must_use]
-    pub(crate) fn part(&mut self, locks: &[Seen], place: &Place) -> String {
+    pub(crate) fn part(&mut self, locks: &[Snapshot], place: &LookedAt) -> String {
         let mut text = String::new();
         if self.parts == 0 {
             let (backend, namespace) = (json(&place.backend), json(&place.namespace));
@@ -48,7 +48,7 @@ impl Listing {
     #[must_use]
     pub(crate) fn end(
         &mut self,
-        place: &Place,
+        place: &LookedAt,
         last: Option<&Successes>,
         met: Option<&Meetings>,
         total: Option<u64>,
@@ -57,7 +57,7 @@ impl Listing {
         let begin = if self.parts == 0 { self.part(&[], place) } else { String::new() };
         let last: Option<Vec<SuccessAt<'_>>> = last.map(|last| last.iter().map(SuccessAt::of).collect());
         let (total, last) = (json(&total), json(&last));
-        let spots = |spots: Option<&BTreeSet<Spot>>| {
+        let spots = |spots: Option<&BTreeSet<Location>>| {
             json(&spots.map(|spots| spots.iter().map(MeetingAt::of).collect::<Vec<_>>()))
         };
         let latches = spots(met.map(|met| &met.latches));

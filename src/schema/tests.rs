@@ -1,30 +1,30 @@
 use super::*;
-use crate::backend::survey::{Kind, Meetings, Spot, Successes};
+use crate::backend::survey::{Kind, Location, Meetings, Successes};
 use crate::holder::ask::Ask;
 
 const NOW: u64 = 1_795_298_868_323;
 
-fn place() -> Place {
-    Place { backend: "redis://locks".to_owned(), namespace: "dlock".to_owned(), table: None }
+fn place() -> LookedAt {
+    LookedAt { backend: "redis://locks".to_owned(), namespace: "dlock".to_owned(), table: None }
 }
 
-fn seen() -> Seen {
+fn seen() -> Snapshot {
     let text = r#"{"v":1,"id":"e457","token":1795298745323320,"since":1795298745323,"host":"web1","user":"deploy",
         "pid":4711,"program":"backup.sh","ttl":30000,"reason":"nightly load","stop":true}"#;
     let holder = Party::new(Holder::read(text.as_bytes()), "").lasting(Some(Left::Millis(17_000)));
     let asked = Some(Ask::new("e457", "alice@ops1", None, NOW - 4000));
     let holder = Party { asked, ..holder };
     let waiter = Party::new(Holder::read(br#"{"v":1,"id":"2015","since":1795298806323}"#), "");
-    let seen = Seen::free(Spot::read("backup", "dlock:backup"), NOW);
+    let seen = Snapshot::free(Location::read("backup", "dlock:backup"), NOW);
     seen.held_by(vec![holder], 1).awaited_by(vec![waiter], 1)
 }
 
 /// The document of a list that is written in these parts.
-fn list(parts: &[&[Seen]], total: Option<u64>, cut: bool) -> String {
+fn list(parts: &[&[Snapshot]], total: Option<u64>, cut: bool) -> String {
     let mut listing = listing::Listing::new(NOW);
     let mut text: String = parts.iter().map(|locks| listing.part(locks, &place())).collect();
     let mut met = Meetings::of_latches("");
-    met.add(Kind::Latch, Spot::read("nightly", "dlock:nightly"));
+    met.add(Kind::Latch, Location::read("nightly", "dlock:nightly"));
     text += &listing.end(&place(), Some(&Successes::default()), Some(&met), total, cut);
     text
 }
@@ -68,7 +68,7 @@ fn every_field_of_every_document_is_explained_and_always_there() {
     let foreign = Party::new(Holder::Foreign(b"x".to_vec()), "").lasting(Some(Left::Forever));
     let process = Party::new(Holder::Process(7, "flock".to_owned()), "");
     for holder in [seen().holders[0].clone(), foreign, process] {
-        let seen = Seen::free(Spot::default(), 0).held_by(vec![holder.clone()], 1).awaited_by(vec![holder], 1);
+        let seen = Snapshot::free(Location::default(), 0).held_by(vec![holder.clone()], 1).awaited_by(vec![holder], 1);
         let document = news_and_all(&status(&seen, &place()));
         assert_eq!(names(&document), explained(LOCK));
         assert_eq!(names(&document["holder"]), explained(HOLDER));
@@ -83,7 +83,7 @@ fn news_and_all(document: &str) -> serde_json::Value {
 
 #[test]
 fn what_only_counts_is_no_news() {
-    let document = |change: fn(&mut Seen)| {
+    let document = |change: fn(&mut Snapshot)| {
         let mut seen = seen();
         change(&mut seen);
         news(&status(&seen, &place()))
@@ -110,7 +110,7 @@ fn numbers_that_make_no_sense_are_null() {
             r#"{{"v":1,"id":"a","pid":-5,"token":{number},"ttl":{number},"delay":{number},"since":{since},"hold":{number}}}"#
         );
         let party = Party::new(Holder::read(text.as_bytes()), "").lasting(Some(Left::Millis(number)));
-        let seen = Seen::free(Spot::default(), NOW).held_by(vec![party.clone()], 1).awaited_by(vec![party], 1);
+        let seen = Snapshot::free(Location::default(), NOW).held_by(vec![party.clone()], 1).awaited_by(vec![party], 1);
         news_and_all(&status(&seen, &place()))
     };
     let odd = seen(NOW + 60_000, 1 << 53);

@@ -17,7 +17,7 @@ const DEPTH: usize = 1 << 16;
 
 /// The result of looking at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ProcessState {
     /// It was looked at.
     There,
     /// There is no such process any more.
@@ -26,7 +26,7 @@ pub(crate) enum Seen {
     Unknown,
 }
 
-impl Seen {
+impl ProcessState {
     fn failed() -> Self {
         match Errno::last() {
             Errno::ENOENT | Errno::ESRCH => Self::Gone,
@@ -49,24 +49,24 @@ pub(crate) fn is_own() -> bool {
 }
 
 /// Calls `take` with every child of `pid` that `/proc/PID/task/*/children` names.
-pub(crate) fn children(pid: pid_t, mut take: impl FnMut(pid_t)) -> Seen {
+pub(crate) fn children(pid: pid_t, mut take: impl FnMut(pid_t)) -> ProcessState {
     let mut name = [0; NAME];
     let Some(tasks) = Directory::open(path(&mut name, format_args!("/proc/{pid}/task\0"))) else {
-        return Seen::failed();
+        return ProcessState::failed();
     };
-    let mut seen = Seen::Gone;
+    let mut seen = ProcessState::Gone;
     let read = tasks.each_number(|task| {
         let mut name = [0; NAME];
         let Some(file) = File::open(path(&mut name, format_args!("/proc/{pid}/task/{task}/children\0"))) else {
             // One thread of several may have ended meanwhile; its children belong to another one then, and are found by
             // the next listing.
-            if Seen::failed() == Seen::Unknown {
-                seen = Seen::Unknown;
+            if ProcessState::failed() == ProcessState::Unknown {
+                seen = ProcessState::Unknown;
             }
             return;
         };
-        if seen == Seen::Gone {
-            seen = Seen::There;
+        if seen == ProcessState::Gone {
+            seen = ProcessState::There;
         }
         let mut number: pid_t = 0;
         file.each_byte(|byte| {
@@ -79,7 +79,7 @@ pub(crate) fn children(pid: pid_t, mut take: impl FnMut(pid_t)) -> Seen {
         });
         take(number);
     });
-    if read == Seen::Unknown { read } else { seen }
+    if read == ProcessState::Unknown { read } else { seen }
 }
 
 /// Returns `true` if this kernel has `children` files at all (`CONFIG_PROC_CHILDREN`).
@@ -89,10 +89,10 @@ pub(crate) fn has_children_files() -> bool {
 }
 
 /// Calls `take` with the id of every process that `/proc` lists.
-pub(crate) fn every_process(take: impl FnMut(pid_t)) -> Seen {
+pub(crate) fn every_process(take: impl FnMut(pid_t)) -> ProcessState {
     match Directory::open(c"/proc".to_bytes_with_nul()) {
         Some(processes) => processes.each_number(take),
-        None => Seen::Unknown,
+        None => ProcessState::Unknown,
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn has_ended(pid: pid_t) -> bool {
     }
     let mut name = [0; NAME];
     let Some(tasks) = Directory::open(path(&mut name, format_args!("/proc/{pid}/task\0"))) else {
-        return Seen::failed() == Seen::Gone;
+        return ProcessState::failed() == ProcessState::Gone;
     };
     let mut ended = true;
     let read = tasks.each_number(|task| {
@@ -177,10 +177,10 @@ pub(crate) fn has_ended(pid: pid_t) -> bool {
         let file = path(&mut name, format_args!("/proc/{pid}/task/{task}/stat\0"));
         ended &= match stat_of(file, 0, |state| Some(matches!(state, b"Z" | b"X"))) {
             Some(ended) => ended,
-            None => Seen::failed() == Seen::Gone,
+            None => ProcessState::failed() == ProcessState::Gone,
         };
     });
-    ended && read != Seen::Unknown
+    ended && read != ProcessState::Unknown
 }
 
 /// Returns `true` if `pid` sleeps and has no pending signal, so that it has received all signals that it was sent;
@@ -285,7 +285,7 @@ impl Directory {
     }
 
     /// Calls `take` with every entry whose name is a number.
-    fn each_number(&self, mut take: impl FnMut(pid_t)) -> Seen {
+    fn each_number(&self, mut take: impl FnMut(pid_t)) -> ProcessState {
         #[repr(align(8))]
         struct Buffer([u8; 4096]);
         let mut buffer = Buffer([0; 4096]);
@@ -294,9 +294,9 @@ impl Directory {
             // SAFETY: the kernel writes at most the given length into the buffer.
             let read =
                 unsafe { libc::syscall(libc::SYS_getdents64, (self.0).0, buffer.0.as_mut_ptr(), buffer.0.len()) };
-            let Ok(read) = usize::try_from(read) else { return Seen::failed() };
+            let Ok(read) = usize::try_from(read) else { return ProcessState::failed() };
             let Some(mut entries) = buffer.0.get(..read).filter(|entries| !entries.is_empty()) else {
-                return Seen::There;
+                return ProcessState::There;
             };
             while let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, low, high, _, name @ ..] = entries {
                 let length = usize::from(u16::from_ne_bytes([*low, *high]));
@@ -323,7 +323,7 @@ mod tests {
         // SAFETY: these cannot fail.
         let (me, parent) = unsafe { (libc::getpid(), libc::getppid()) };
         assert_eq!((is_below(me, parent), is_below(parent, me)), (Some(true), Some(false)));
-        assert_eq!(children(pid_t::MAX, |_| panic!("a child of nobody")), Seen::Gone);
+        assert_eq!(children(pid_t::MAX, |_| panic!("a child of nobody")), ProcessState::Gone);
     }
 
     /// For example a Java process whose main thread has returned.

@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::clock::{Instant, processor_time};
-use crate::supervise::process::{self, Seen, is_busy, parent_of};
+use crate::supervise::process::{self, ProcessState, is_busy, parent_of};
 use crate::supervise::reaping::{Child, REAPING, child};
 use crate::supervise::signalling::{Signalled, signal_below};
 
@@ -290,7 +290,7 @@ impl Sweep {
         } else {
             process::children(parent, |pid| self.push(parent, pid))
         };
-        self.complete &= seen != Seen::Unknown;
+        self.complete &= seen != ProcessState::Unknown;
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::backend::claim::{Claim, Once};
 use crate::backend::conformance::Known;
 use crate::backend::conformance::draw::{Move, Play};
-use crate::backend::conformance::rule::{Rule, Seen, Step, Wish};
+use crate::backend::conformance::rule::{Request, Rule, Step, StepResult};
 use crate::backend::contender::{Attempt, Contender, Queue, Released, Renewal, Used};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::service::Service;
@@ -34,7 +34,7 @@ pub(super) struct Table<'a> {
     survey: Box<dyn Survey>,
     /// All owners, including dead ones.
     claims: Vec<Claim>,
-    wishes: Vec<Wish>,
+    wishes: Vec<Request>,
     /// The owner on each seat, as an index into `claims`.
     seats: Vec<(usize, Box<dyn Contender>)>,
     rule: Rule,
@@ -99,7 +99,7 @@ impl<'a> Table<'a> {
         };
         let claims: Vec<Claim> = play.modes.iter().copied().zip(&play.hold).map(claim).collect();
         let min_hold = |hold: &bool| if *hold { MIN_HOLD } else { 0 };
-        let wish = |(mode, hold): (_, &bool)| Wish {
+        let wish = |(mode, hold): (_, &bool)| Request {
             mode,
             ttl: TTL,
             heartbeat_ttl: known.heartbeat_ttl,
@@ -174,7 +174,7 @@ impl<'a> Table<'a> {
                 soon("a connection", contender.connect()).await?;
                 cut(contender.attempt(Queue::Join), steps).await;
                 let step = self.release(seat, Used::No).await?;
-                step.map(|_| (Step::Undo(self.seats[seat].0), Seen::Nothing))
+                step.map(|_| (Step::Undo(self.seats[seat].0), StepResult::Nothing))
             }
             Move::Die(seat) => self.die(seat),
             Move::Ask(holder) => self.ask(holder, false).await?,
@@ -185,12 +185,12 @@ impl<'a> Table<'a> {
         let now = wall_millis();
         self.rule.step(&self.wishes, step, &seen, now)?;
         if let Move::Release(seat, _) | Move::Undo(seat, _) = made
-            && (!self.known.comes_again && (seen != Seen::NotMine || matches!(made, Move::Undo(..)))
+            && (!self.known.comes_again && (seen != StepResult::NotMine || matches!(made, Move::Undo(..)))
                 || self.lost.contains(&self.seats[seat].0))
         {
             self.replace(seat);
         }
-        if let (Step::Take(who), Seen::Freed) = (step, &seen) {
+        if let (Step::Take(who), StepResult::Freed) = (step, &seen) {
             self.lost.insert(who);
             // A waiter that watches this owner learns of it only when the owner's process has noticed.
             if self.known.watches_one {
@@ -213,7 +213,7 @@ impl<'a> Table<'a> {
         answered.map_err(|_| format!("{head} could enter and did not hear of it"))?.map_err(wrong)
     }
 
-    async fn attempt(&mut self, seat: usize, queue: Queue) -> Result<Option<(Step, Seen)>, String> {
+    async fn attempt(&mut self, seat: usize, queue: Queue) -> Result<Option<(Step, StepResult)>, String> {
         let may = self.known.lax.no_queue && self.rule.is_free_for(&self.wishes, self.seats[seat].0);
         let (who, contender) = &mut self.seats[seat];
         let mut tries = 0;
@@ -229,16 +229,16 @@ impl<'a> Table<'a> {
                 }
                 Err(error) => return Err(wrong(error)),
                 Ok(attempt) => match attempt {
-                    Attempt::Held(grant) => Seen::Granted { token: grant.token, slot: grant.slot },
+                    Attempt::Held(grant) => StepResult::Granted { token: grant.token, slot: grant.slot },
                     // It is the kernel's turn, or some servers have not processed another contender's request yet.
                     Attempt::Busy(_) if may && tries < 20 => {
                         tries += 1;
                         sleep_until(Instant::now() + Duration::from_millis(20)).await;
                         continue;
                     }
-                    Attempt::Busy(busy) => Seen::Busy { position: busy.position },
-                    Attempt::OtherSlots(other) => Seen::OtherSlots(other.slots),
-                    Attempt::Done(_) => Seen::Done,
+                    Attempt::Busy(busy) => StepResult::Busy { position: busy.position },
+                    Attempt::OtherSlots(other) => StepResult::OtherSlots(other.slots),
+                    Attempt::Done(_) => StepResult::Done,
                     Attempt::Unprepared if tries < 3 => {
                         tries += 1;
                         continue;
@@ -247,19 +247,19 @@ impl<'a> Table<'a> {
                 },
             };
         };
-        let is_next = matches!(seen, Seen::Busy { position: Some(1) });
+        let is_next = matches!(seen, StepResult::Busy { position: Some(1) });
         if queue == Queue::Join && (is_next || !self.known.watches_one) {
             self.waits.insert(*who);
         } else {
             self.waits.remove(who);
         }
-        if let Seen::Granted { .. } = seen {
+        if let StepResult::Granted { .. } = seen {
             self.granted.insert(*who);
         }
         Ok(Some((Step::Attempt(*who, queue == Queue::Join), seen)))
     }
 
-    async fn renew(&mut self, seat: usize) -> Result<Option<(Step, Seen)>, String> {
+    async fn renew(&mut self, seat: usize) -> Result<Option<(Step, StepResult)>, String> {
         let (who, contender) = &mut self.seats[seat];
         // Only a granted lock is renewed.
         if self.rule.holds.iter().all(|hold| hold.who != *who || hold.is_done) {
@@ -267,27 +267,27 @@ impl<'a> Table<'a> {
         }
         soon("a connection", contender.connect()).await?;
         let seen = match soon("a renewal", contender.renew()).await? {
-            Renewal::Extended(_) => Seen::Extended,
-            Renewal::Asked(..) => Seen::Asked,
-            Renewal::NotMine(_) => Seen::NotMine,
+            Renewal::Extended(_) => StepResult::Extended,
+            Renewal::Asked(..) => StepResult::Asked,
+            Renewal::NotMine(_) => StepResult::NotMine,
         };
         Ok(Some((Step::Renew(*who), seen)))
     }
 
-    async fn release(&mut self, seat: usize, used: Used) -> Result<Option<(Step, Seen)>, String> {
+    async fn release(&mut self, seat: usize, used: Used) -> Result<Option<(Step, StepResult)>, String> {
         let (who, contender) = &mut self.seats[seat];
         // Without a grant no command has run.
         let used = if self.granted.remove(who) { used } else { Used::No };
         soon("a connection", contender.connect()).await?;
         let seen = match soon("a release", contender.release(used)).await? {
-            Released::Freed => Seen::Freed,
-            Released::Kept => Seen::Kept,
-            Released::NotMine => Seen::NotMine,
+            Released::Freed => StepResult::Freed,
+            Released::Kept => StepResult::Kept,
+            Released::NotMine => StepResult::NotMine,
         };
         // A waiter may have been granted a lock that it does not know of, and a kept lock no longer has an owner.
         let hold = self.rule.holds.iter().find(|hold| hold.who == *who);
         let is_open = hold.is_none_or(|hold| hold.is_done);
-        Ok(Some((Step::Release(*who, used), if is_open { Seen::Nothing } else { seen })))
+        Ok(Some((Step::Release(*who, used), if is_open { StepResult::Nothing } else { seen })))
     }
 
     /// Returns `true` if an attempt may be dropped. On redlock, a holder's may not: a majority might forget its hold.
@@ -305,23 +305,23 @@ impl<'a> Table<'a> {
         self.wishes.push(self.wishes[who]);
     }
 
-    fn die(&mut self, seat: usize) -> Option<(Step, Seen)> {
+    fn die(&mut self, seat: usize) -> Option<(Step, StepResult)> {
         let who = self.seats[seat].0;
         // The time that a dead waiter keeps its place is tested elsewhere.
         if self.rule.holds.iter().all(|hold| hold.who != who) {
             return None;
         }
         self.replace(seat);
-        Some((Step::Die(who), Seen::Nothing))
+        Some((Step::Die(who), StepResult::Nothing))
     }
 
-    async fn seen(&mut self) -> Result<crate::backend::survey::Seen, String> {
+    async fn seen(&mut self) -> Result<crate::backend::survey::Snapshot, String> {
         soon("a connection", self.survey.connect()).await?;
         soon("a look", self.survey.look(&self.key)).await
     }
 
     /// Asks a holder to stop, or takes the lock away from it.
-    async fn ask(&mut self, holder: usize, takes: bool) -> Result<Option<(Step, Seen)>, String> {
+    async fn ask(&mut self, holder: usize, takes: bool) -> Result<Option<(Step, StepResult)>, String> {
         if self.rule.holds.is_empty() {
             return Ok(None);
         }
@@ -345,7 +345,7 @@ impl<'a> Table<'a> {
         if takes && self.known.lax.mortal {
             return Ok(None);
         }
-        let seen = if done? { Seen::Freed } else { Seen::NotMine };
+        let seen = if done? { StepResult::Freed } else { StepResult::NotMine };
         let trace = soon("a look", self.survey.last_break(&self.key)).await?;
         if takes && trace.as_ref().is_none_or(|trace| trace.stop != owner.as_str() || !trace.taken) {
             return Err(format!("the lock was taken from {who}, and the last break is {trace:?}"));

@@ -32,7 +32,7 @@ pub(crate) enum Step {
 
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum StepResult {
     Granted {
         token: u64,
         slot: Option<u32>,
@@ -56,7 +56,7 @@ pub(crate) enum Seen {
 
 /// A contender's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct Request {
     pub(crate) mode: Mode,
     pub(crate) ttl: u64,
     pub(crate) heartbeat_ttl: u64,
@@ -133,7 +133,7 @@ impl PartialEq for Lax {
 
 impl Eq for Lax {}
 
-fn mode_of(wishes: &[Wish], who: usize) -> Mode {
+fn mode_of(wishes: &[Request], who: usize) -> Mode {
     wishes.get(who).map_or(Mode::Exclusive, |wish| wish.mode)
 }
 
@@ -144,7 +144,7 @@ impl Rule {
     }
 
     /// Ends holds that have expired at `now`. A group's hold ends at its millisecond, a key's after it.
-    pub(crate) fn expire(&mut self, wishes: &[Wish], now: u64) {
+    pub(crate) fn expire(&mut self, wishes: &[Request], now: u64) {
         self.holds.retain(|hold| match mode_of(wishes, hold.who) {
             Mode::Exclusive => now <= hold.ends,
             _ => now < hold.ends,
@@ -162,7 +162,7 @@ impl Rule {
     }
 
     /// Returns the first live waiter, if it could enter.
-    pub(crate) fn could_enter(&self, wishes: &[Wish], now: u64) -> Option<usize> {
+    pub(crate) fn could_enter(&self, wishes: &[Request], now: u64) -> Option<usize> {
         let head = self.line.iter().find(|waiter| waiter.ends >= now)?.who;
         // A waiter cannot enter while its own earlier hold is kept.
         let is_kept = self.holds.iter().any(|hold| hold.who == head);
@@ -171,56 +171,56 @@ impl Rule {
     }
 
     /// Carries out `step` at `now`; fails if `seen` is not the expected result.
-    pub(crate) fn step(&mut self, wishes: &[Wish], step: Step, seen: &Seen, now: u64) -> Result<(), String> {
+    pub(crate) fn step(&mut self, wishes: &[Request], step: Step, seen: &StepResult, now: u64) -> Result<(), String> {
         self.expire(wishes, now);
         let expected = match step {
             Step::Attempt(who, joins) => self.attempt(wishes, who, joins, seen, now)?,
             Step::Renew(who) => match self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done) {
                 Some(hold) => {
                     hold.extend(&wishes[who], now);
-                    let is_lost = self.lax.loses_requests && *seen == Seen::Extended;
-                    if hold.is_asked && !is_lost { Seen::Asked } else { Seen::Extended }
+                    let is_lost = self.lax.loses_requests && *seen == StepResult::Extended;
+                    if hold.is_asked && !is_lost { StepResult::Asked } else { StepResult::Extended }
                 }
-                None => Seen::NotMine,
+                None => StepResult::NotMine,
             },
             Step::Release(who, used) => self.release(wishes, who, used, now),
             Step::Undo(who) => {
                 self.release(wishes, who, Used::No, now);
-                Seen::Nothing
+                StepResult::Nothing
             }
             Step::Die(who) => {
                 self.leave(who);
                 self.holds.retain(|hold| hold.who != who || hold.is_done || !self.lax.mortal);
-                Seen::Nothing
+                StepResult::Nothing
             }
             Step::Ask(who) => match self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done) {
                 Some(hold) => {
                     hold.is_asked = true;
-                    Seen::Freed
+                    StepResult::Freed
                 }
-                None => Seen::NotMine,
+                None => StepResult::NotMine,
             },
             Step::Take(who) => {
                 let before = self.holds.len();
                 self.holds.retain(|hold| hold.who != who);
-                if self.holds.len() < before { Seen::Freed } else { Seen::NotMine }
+                if self.holds.len() < before { StepResult::Freed } else { StepResult::NotMine }
             }
-            Step::Pass(_) => Seen::Nothing,
+            Step::Pass(_) => StepResult::Nothing,
             Step::Delete => {
                 self.holds.clear();
-                Seen::Nothing
+                StepResult::Nothing
             }
             Step::Foreign(millis) => {
-                if self.holds.is_empty() && *seen == Seen::Freed {
+                if self.holds.is_empty() && *seen == StepResult::Freed {
                     self.holds.push(Hold::foreign(now + millis));
                 }
                 return Ok(());
             }
         };
-        if *seen == expected || *seen == Seen::Nothing {
+        if *seen == expected || *seen == StepResult::Nothing {
             return self.fault(wishes);
         }
-        if let (Seen::Busy { position }, Seen::Busy { position: expected }) = (seen, &expected)
+        if let (StepResult::Busy { position }, StepResult::Busy { position: expected }) = (seen, &expected)
             && (position.is_none() || expected.is_none() || self.has_no_places(wishes))
         {
             return Ok(());
@@ -229,19 +229,19 @@ impl Rule {
     }
 
     /// Returns `true` if positions in the queue may differ from the model's.
-    fn has_no_places(&self, wishes: &[Wish]) -> bool {
+    fn has_no_places(&self, wishes: &[Request]) -> bool {
         let is_kept = self.holds.iter().any(|hold| hold.is_done);
         self.lax.no_queue || self.lax.turns && (is_kept || self.anyone_enters(wishes))
     }
 
     /// Returns `true` if no holder and no other waiter blocks this contender.
-    pub(crate) fn is_free_for(&self, wishes: &[Wish], who: usize) -> bool {
+    pub(crate) fn is_free_for(&self, wishes: &[Request], who: usize) -> bool {
         let others = self.line.iter().any(|waiter| waiter.who != who);
         !others && enters(wishes[who].mode, self.holds.iter().map(|hold| mode_of(wishes, hold.who)))
     }
 
     /// Returns `true` if a waiter could enter but has not.
-    pub(crate) fn anyone_enters(&self, wishes: &[Wish]) -> bool {
+    pub(crate) fn anyone_enters(&self, wishes: &[Request]) -> bool {
         let mut before: Vec<Mode> = self.holds.iter().map(|hold| mode_of(wishes, hold.who)).collect();
         self.line.iter().any(|waiter| {
             let mode = mode_of(wishes, waiter.who);
@@ -251,18 +251,25 @@ impl Rule {
         })
     }
 
-    fn attempt(&mut self, wishes: &[Wish], who: usize, joins: bool, seen: &Seen, now: u64) -> Result<Seen, String> {
+    fn attempt(
+        &mut self,
+        wishes: &[Request],
+        who: usize,
+        joins: bool,
+        seen: &StepResult,
+        now: u64,
+    ) -> Result<StepResult, String> {
         let wish = &wishes[who];
         if let Some(hold) = self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done) {
             hold.extend(wish, now);
-            if let Seen::Granted { token, .. } = *seen
+            if let StepResult::Granted { token, .. } = *seen
                 && self.lax.last_token
                 && token >= hold.token
             {
                 hold.token = token;
                 self.last = self.last.max(token);
             }
-            let granted = Seen::Granted { token: hold.token, slot: hold.slot };
+            let granted = StepResult::Granted { token: hold.token, slot: hold.slot };
             self.leave(who);
             if wish.mode != Mode::Exclusive {
                 self.drop_dead(now);
@@ -270,21 +277,21 @@ impl Rule {
             return Ok(granted);
         }
         let is_in_line = self.line.iter().any(|waiter| waiter.who == who);
-        let is_late = self.lax.turns && is_in_line && matches!(seen, Seen::Busy { .. });
+        let is_late = self.lax.turns && is_in_line && matches!(seen, StepResult::Busy { .. });
         if wish.once && self.done && !is_late {
             self.leave(who);
             self.drop_dead(now);
-            return Ok(Seen::Done);
+            return Ok(StepResult::Done);
         }
         let live = self.line.iter().filter(|waiter| waiter.ends >= now);
         let others = self.holds.iter().map(|hold| hold.who).chain(live.map(|waiter| waiter.who));
         let other = others.map(|who| mode_of(wishes, who)).find(|mode| wish.mode.contradicts(*mode));
         if let Some(other) = other
-            && (!self.lax.late_slots || matches!(seen, Seen::OtherSlots(_)))
+            && (!self.lax.late_slots || matches!(seen, StepResult::OtherSlots(_)))
         {
             self.leave(who);
             self.drop_dead(now);
-            return Ok(Seen::OtherSlots(other.slots().unwrap_or_default()));
+            return Ok(StepResult::OtherSlots(other.slots().unwrap_or_default()));
         }
         self.drop_dead(now);
         let waiters = self.line.iter().take_while(|waiter| waiter.who != who && !self.lax.no_queue);
@@ -292,7 +299,7 @@ impl Rule {
         let before = self.holds.iter().map(|hold| hold.who).chain(waiters.iter().copied());
         let is_kept = self.holds.iter().any(|hold| hold.who == who);
         let may = !is_kept && enters(wish.mode, before.map(|who| mode_of(wishes, who)));
-        let may_wait = matches!(seen, Seen::Busy { .. })
+        let may_wait = matches!(seen, StepResult::Busy { .. })
             && (self.lax.turns && wish.mode.slots().is_some() && !waiters.is_empty()
                 || self.lax.mortal && self.waited && !self.holds.is_empty()
                 || self.lax.no_queue && self.line.iter().any(|waiter| waiter.who != who));
@@ -308,12 +315,12 @@ impl Rule {
             }
         }
         let position = self.line.iter().position(|waiter| waiter.who == who).filter(|_| joins);
-        Ok(Seen::Busy { position: position.map(|place| place as u64 + 1) })
+        Ok(StepResult::Busy { position: position.map(|place| place as u64 + 1) })
     }
 
-    fn grant(&mut self, wishes: &[Wish], who: usize, seen: &Seen, now: u64) -> Result<Seen, String> {
+    fn grant(&mut self, wishes: &[Request], who: usize, seen: &StepResult, now: u64) -> Result<StepResult, String> {
         let wish = &wishes[who];
-        let Seen::Granted { token, slot: told } = *seen else {
+        let StepResult::Granted { token, slot: told } = *seen else {
             return Err(format!("{who} could enter and was told {seen:?}"));
         };
         let is_shared = self.lax.shared_tokens && wish.mode == Mode::Shared;
@@ -335,34 +342,34 @@ impl Rule {
         let until = if wish.min_hold > 0 { now + wish.min_hold } else { 0 };
         let ends = now + wish.ttl;
         self.holds.push(Hold { who, ends, slot, token, until, is_done: false, is_asked: false });
-        Ok(Seen::Granted { token, slot })
+        Ok(StepResult::Granted { token, slot })
     }
 
-    fn release(&mut self, wishes: &[Wish], who: usize, used: Used, now: u64) -> Seen {
-        let mut came = Seen::NotMine;
+    fn release(&mut self, wishes: &[Request], who: usize, used: Used, now: u64) -> StepResult {
+        let mut came = StepResult::NotMine;
         if let Some(at) = self.holds.iter().position(|hold| hold.who == who) {
             let hold = &mut self.holds[at];
             self.done |= !hold.is_done && used == Used::Success && wishes[who].once;
             if hold.is_done {
-                came = Seen::Kept;
+                came = StepResult::Kept;
             } else if used != Used::No && hold.until > now {
                 hold.is_done = true;
                 hold.ends = now + wishes[who].min_hold.min(hold.until - now);
-                came = Seen::Kept;
+                came = StepResult::Kept;
             } else {
                 self.holds.remove(at);
-                came = Seen::Freed;
+                came = StepResult::Freed;
             }
         }
         self.leave(who);
-        if came == Seen::Kept || self.holds.iter().all(|hold| mode_of(wishes, hold.who) != Mode::Exclusive) {
+        if came == StepResult::Kept || self.holds.iter().all(|hold| mode_of(wishes, hold.who) != Mode::Exclusive) {
             self.drop_dead(now);
         }
         came
     }
 
     /// Checks the model itself: fails if holds exclude each other.
-    fn fault(&self, wishes: &[Wish]) -> Result<(), String> {
+    fn fault(&self, wishes: &[Request]) -> Result<(), String> {
         let modes: Vec<Mode> = self.holds.iter().map(|hold| mode_of(wishes, hold.who)).collect();
         let together =
             modes.iter().all(|mode| *mode == modes[0]) && modes.first().is_none_or(|m| modes.len() <= m.room());
@@ -376,7 +383,7 @@ impl Hold {
         Self { who: FOREIGN, ends, slot: None, token: 0, until: 0, is_done: false, is_asked: false }
     }
 
-    fn extend(&mut self, wish: &Wish, now: u64) {
+    fn extend(&mut self, wish: &Request, now: u64) {
         self.ends = now + wish.ttl.max(wish.min_hold.min(self.until.saturating_sub(now)));
     }
 }

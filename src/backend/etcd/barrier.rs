@@ -6,7 +6,7 @@ based on a look are carried out in a transaction that fails if anything relevant
 use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, TxnOp};
 
 use crate::backend::error::Error;
-use crate::backend::etcd::meeting::{Visitor, name};
+use crate::backend::etcd::meeting::{Participant, name};
 use crate::backend::meeting::rule::{Mark, Step, step};
 use crate::backend::meeting::{Barrier, Gathering, contended};
 use crate::clock::Instant;
@@ -16,7 +16,7 @@ const LOOKS: usize = 64;
 
 /// One party at a barrier.
 pub(super) struct EtcdBarrier {
-    visitor: Visitor,
+    visitor: Participant,
     parties: u32,
     /// The time at which the last request that extended our lease was sent.
     extended: Option<Instant>,
@@ -24,7 +24,7 @@ pub(super) struct EtcdBarrier {
 
 impl EtcdBarrier {
     /// A party at a barrier that opens for this number of `parties`.
-    pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
+    pub(super) fn new(visitor: Participant, parties: u32) -> Self {
         Self { visitor, parties, extended: None }
     }
 

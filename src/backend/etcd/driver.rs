@@ -4,7 +4,7 @@ The URL syntax of etcd clusters.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
 use crate::backend::etcd::EtcdService;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
@@ -58,7 +58,7 @@ impl fmt::Display for Members {
     }
 }
 
-impl Place for Members {
+impl Endpoint for Members {
     fn location(&mut self) -> Option<&mut Location> {
         Some(&mut self.0)
     }

@@ -17,7 +17,7 @@ use crate::backend::etcd::names::{
 };
 use crate::backend::etcd::steering::{self, Changed, Mark};
 use crate::backend::survey::{
-    Kind, Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+    Kind, Left, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
 };
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
@@ -135,7 +135,7 @@ impl EtcdSurvey {
     }
 
     /// Interprets the keys of the lock at `spot`; `count` is the number of keys, including those that were not read.
-    async fn seen(&mut self, spot: Spot, keys: &[KeyValue], count: i64) -> Result<Seen, Error> {
+    async fn seen(&mut self, spot: Location, keys: &[KeyValue], count: i64) -> Result<Snapshot, Error> {
         let prefix = prefix_of(&spot.place);
         let (mut line, holding) = line(keys, &prefix);
         let unread = u64::try_from(count).unwrap_or_default().saturating_sub(keys.len() as u64);
@@ -144,7 +144,7 @@ impl EtcdSurvey {
             && let Some(stray) = first.stray.clone()
         {
             let waiting = (line.len() + queue.len() - 1) as u64 + unread;
-            return Ok(Seen { state: State::Blocked(stray), waiting, ..Seen::free(spot, wall_millis()) });
+            return Ok(Snapshot { state: State::Blocked(stray), waiting, ..Snapshot::free(spot, wall_millis()) });
         }
         let mut held = Vec::with_capacity(line.len());
         for holders in line.chunks_mut(LEASES) {
@@ -159,7 +159,7 @@ impl EtcdSurvey {
         }
         let waiting = queue.len() as u64 + unread;
         let queue = queue.into_iter().map(|contender| contender.party).collect();
-        Ok(Seen::free(spot, wall_millis()).held_by(held, 0).awaited_by(queue, waiting))
+        Ok(Snapshot::free(spot, wall_millis()).held_by(held, 0).awaited_by(queue, waiting))
     }
 
     /// Reads the remaining lease and the request to stop of each of these holders.
@@ -243,8 +243,8 @@ impl Survey for EtcdSurvey {
         self.cluster.connect().await
     }
 
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
-        let spot = Spot::of(key, self.namespace.join('/', key));
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
+        let spot = Location::of(key, self.namespace.join('/', key));
         let prefix = prefix_of(&spot.place);
         let mut read = self.ask(|mut client| async move { client.get(prefix, Some(oldest_first(KEYS))).await }).await?;
         self.revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
@@ -279,8 +279,8 @@ impl Survey for EtcdSurvey {
                 _ => Vec::new(),
             });
             for kv in kvs {
-                let lock = recorded(kv.key()).and_then(|lock| Some(Spot::read(lock.strip_prefix(&begins)?, lock)));
-                if let (Some(spot @ Spot { key: Some(_), .. }), Some(done)) = (lock, Done::read(kv.value())) {
+                let lock = recorded(kv.key()).and_then(|lock| Some(Location::read(lock.strip_prefix(&begins)?, lock)));
+                if let (Some(spot @ Location { key: Some(_), .. }), Some(done)) = (lock, Done::read(kv.value())) {
                     found.add(spot, done);
                 }
             }
@@ -294,8 +294,8 @@ impl Survey for EtcdSurvey {
             let Some((lock, place, what)) = met(&key) else { continue };
             let kind = if what == "latch" { Kind::Latch } else { Kind::Barrier };
             // A name that is not a valid spelling of a key belongs to another namespace.
-            if let Some(spot @ Spot { key: Some(_), .. }) =
-                lock.strip_prefix(&begins).map(|lock| Spot::read(lock, place))
+            if let Some(spot @ Location { key: Some(_), .. }) =
+                lock.strip_prefix(&begins).map(|lock| Location::read(lock, place))
             {
                 found.add(kind, spot);
             }
@@ -337,7 +337,7 @@ impl Survey for EtcdSurvey {
                 let Some((lock, _)) = std::str::from_utf8(key.key()).ok().and_then(|key| key.rsplit_once('/')) else {
                     continue;
                 };
-                let spot = Spot::read(lock.strip_prefix(&begins).unwrap_or_default(), lock);
+                let spot = Location::read(lock.strip_prefix(&begins).unwrap_or_default(), lock);
                 if spot.key.is_some() && last.as_deref() != Some(lock) {
                     (last, total) = (Some(lock.to_owned()), total + 1);
                     smallest.add(spot);
@@ -351,10 +351,10 @@ impl Survey for EtcdSurvey {
         }
     }
 
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
         let mut found = Vec::with_capacity(spots.len());
         for spots in spots.chunks(TOGETHER) {
-            let get = |spot: &Spot| TxnOp::get(prefix_of(&spot.place), Some(oldest_first(FEW)));
+            let get = |spot: &Location| TxnOp::get(prefix_of(&spot.place), Some(oldest_first(FEW)));
             let read: Vec<TxnOp> = spots.iter().map(get).collect();
             let answer = self.ask(|mut client| async move { client.txn(Txn::new().and_then(read)).await }).await?;
             if answer.0.responses.iter().any(|operation| operation.response.is_none()) {

@@ -9,7 +9,7 @@ use etcd_client::{DeleteOptions, GetOptions, KeyValue, PutOptions, SortOrder, So
 use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
-use crate::backend::etcd::meeting::{BESIDE, Visitor, name};
+use crate::backend::etcd::meeting::{BESIDE, Participant, name};
 use crate::backend::etcd::names::lease_of;
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure};
 
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// The record of one arrived name, or of a failure.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Kept {
+struct LatchRecord {
     /// The writer's id, from which its lease is derived.
     id: String,
     #[serde(flatten)]
@@ -28,20 +28,20 @@ struct Kept {
 
 /// The lease of a key if it was granted for this key; `None` for another client's, to which other keys may be bound.
 fn own_lease(key: &KeyValue) -> Option<i64> {
-    let kept: Kept = serde_json::from_slice(key.value()).ok()?;
+    let kept: LatchRecord = serde_json::from_slice(key.value()).ok()?;
     (!kept.id.is_empty() && key.lease() == lease_of(&kept.id)).then_some(key.lease())
 }
 
 /// One process at a latch.
 pub(super) struct EtcdLatch {
-    visitor: Visitor,
+    visitor: Participant,
     /// Our lease may exist without a key that needs it.
     is_loose: bool,
 }
 
 impl EtcdLatch {
     /// A latch at which nothing was read or written yet.
-    pub(super) fn new(visitor: Visitor) -> Self {
+    pub(super) fn new(visitor: Participant) -> Self {
         Self { visitor, is_loose: false }
     }
 
@@ -54,7 +54,7 @@ impl EtcdLatch {
         let visitor = &mut self.visitor;
         self.is_loose = true;
         visitor.keep_lease(keep).await?;
-        let kept = Kept { id: visitor.meeting.id.as_str().to_owned(), failure };
+        let kept = LatchRecord { id: visitor.meeting.id.as_str().to_owned(), failure };
         // A struct of texts always serializes.
         let text = serde_json::to_string(&kept).unwrap_or_default();
         let options = PutOptions::new().with_lease(visitor.lease).with_prev_key();
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn what_is_kept_says_whose_it_is_and_is_a_failure_to_those_who_read_one() {
         let failure = LatchFailure { by: "unit".to_owned(), reason: "red".to_owned() };
-        let text = serde_json::to_string(&Kept { id: "1f".to_owned(), failure: failure.clone() }).expect("text");
+        let text = serde_json::to_string(&LatchRecord { id: "1f".to_owned(), failure: failure.clone() }).expect("text");
         assert_eq!(LatchFailure::read(text.as_bytes()), failure);
-        assert_eq!(serde_json::from_slice::<Kept>(text.as_bytes()).expect("kept").id, "1f");
+        assert_eq!(serde_json::from_slice::<LatchRecord>(text.as_bytes()).expect("kept").id, "1f");
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Look {
     /// The oldest entry, with its value.
     pub first: Option<KeyValue>,
     /// The entries before ours, as far as they were seen.
-    pub sight: QueueView,
+    pub view: QueueView,
     /// Number of keys below the prefix.
     pub count: u64,
     /// The keys of the entries before ours, without their values.
@@ -143,7 +143,7 @@ fn published(kv: &KeyValue, prefix: &str) -> Option<Box<Published>> {
 impl Look {
     /// Returns `true` if our key exists and nothing is before it.
     pub(super) fn is_first(&self) -> bool {
-        self.own.is_some() && self.sight.before.is_empty() && self.sight.rest == Rest::Nothing
+        self.own.is_some() && self.view.before.is_empty() && self.view.rest == Rest::Nothing
     }
 
     /// Returns `true` if nothing has been before our key since its creation, as far as this look can tell.
@@ -159,8 +159,8 @@ impl Look {
     /// Describes why we do not hold the lock. `awaited` is the entry whose end we wait for. All other entries are
     /// before a contender that has `just_joined`.
     pub(super) fn busy(&self, prefix: &str, awaited: Option<&Entry>, just_joined: bool) -> Busy {
-        let position = self.sight.position(just_joined.then_some(self.count));
-        Busy { holder: self.holder(prefix, awaited), beside: self.sight.beside(), position, now: wall_millis() }
+        let position = self.view.position(just_joined.then_some(self.count));
+        Busy { holder: self.holder(prefix, awaited), beside: self.view.beside(), position, now: wall_millis() }
     }
 
     /// The holder, or the stray key that blocks the lock.
@@ -184,13 +184,13 @@ impl Look {
 }
 
 /// One lock's queue at the cluster.
-pub(super) struct Line<'a> {
+pub(super) struct LockQueue<'a> {
     cluster: &'a mut Cluster,
     prefix: String,
     mode: Mode,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LockQueue<'a> {
     /// The queue of `claim`'s lock.
     pub(super) fn of(claim: &Claim, cluster: &'a mut Cluster) -> Self {
         Self { cluster, prefix: names::prefix(claim), mode: claim.mode }
@@ -245,15 +245,15 @@ impl<'a> Line<'a> {
         // No other entry is created at the revision of this put.
         let alone = answer.succeeded() && oldest.as_ref().is_some_and(|oldest| stem(&oldest.name) == key);
         let rest = if alone { Rest::Nothing } else { Rest::Unseen };
-        let sight = QueueView { mode: self.mode, slot: None, before: Vec::new(), rest, first: oldest };
-        Ok(Look { revision, own, first, sight, count, before: Vec::new() })
+        let view = QueueView { mode: self.mode, slot: None, before: Vec::new(), rest, first: oldest };
+        Ok(Look { revision, own, first, view, count, before: Vec::new() })
     }
 
     /// Looks at the queue that contains `key`, created at the revision `created`.
     pub(super) async fn look(&mut self, key: &str, created: i64) -> Result<Look, Error> {
         let answers = self.ask(key, Some(created), Vec::new()).await?;
         let mut look = self.looked(answers, created, key).await?;
-        self.read_values(&mut look.sight).await?;
+        self.read_values(&mut look.view).await?;
         Ok(look)
     }
 
@@ -272,24 +272,24 @@ impl<'a> Line<'a> {
         let rest = if more && !reaches { Rest::Unseen } else { Rest::Nothing };
         let own_slot = own.as_ref().filter(|own| own.create_revision() == created);
         let slot = own_slot.and_then(|own| published(own, &self.prefix)?.slot);
-        let mut sight = QueueView { mode: self.mode, slot, before: seen, rest, first: oldest_entry };
+        let mut view = QueueView { mode: self.mode, slot, before: seen, rest, first: oldest_entry };
         for kv in &oldest {
-            self.learn(&mut sight, kv);
+            self.learn(&mut view, kv);
         }
-        Ok(Look { revision, own, first, sight, count, before })
+        Ok(Look { revision, own, first, view, count, before })
     }
 
-    /// Adds to `sight` the state that a key's value publishes about its entry.
-    fn learn(&self, sight: &mut QueueView, kv: &KeyValue) {
+    /// Adds to `view` the state that a key's value publishes about its entry.
+    fn learn(&self, view: &mut QueueView, kv: &KeyValue) {
         if let Some(said) = published(kv, &self.prefix) {
-            sight.learn(kv.create_revision(), &String::from_utf8_lossy(kv.key()), &said);
+            view.learn(kv.create_revision(), &String::from_utf8_lossy(kv.key()), &said);
         }
     }
 
     /// Reads the values on which a decision rests. An entry that has ended meanwhile, or was made again, yields
     /// nothing, and the watch on it reports the change.
-    async fn read_values(&mut self, sight: &mut QueueView) -> Result<(), Error> {
-        for part in sight.unread().chunks(VALUES) {
+    async fn read_values(&mut self, view: &mut QueueView) -> Result<(), Error> {
+        for part in view.unread().chunks(VALUES) {
             let keys = part.iter().flat_map(|entry| {
                 let own = stem(&entry.name);
                 [Some(own), Some(entry.name.as_str()).filter(|&last| last != own)]
@@ -297,7 +297,7 @@ impl<'a> Line<'a> {
             let read: Vec<TxnOp> = keys.flatten().map(|key| TxnOp::get(key, None)).collect();
             let answer = self.send(Txn::new().and_then(read)).await?;
             for mut get in gets(&answer).ok_or_else(|| self.cluster.malformed())? {
-                get.take_kvs().iter().for_each(|kv| self.learn(sight, kv));
+                get.take_kvs().iter().for_each(|kv| self.learn(view, kv));
             }
         }
         Ok(())

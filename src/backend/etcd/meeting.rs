@@ -26,7 +26,7 @@ pub(super) fn name(prefix: &str, key: &[u8]) -> String {
 }
 
 /// One participant of a latch or barrier, with its access to the cluster.
-pub(super) struct Visitor {
+pub(super) struct Participant {
     pub cluster: Cluster,
     /// The participant and its latch or barrier.
     pub meeting: Meeting,
@@ -40,7 +40,7 @@ pub(super) struct Visitor {
     watch: Option<(WatchStream, u64)>,
 }
 
-impl Visitor {
+impl Participant {
     /// A participant of a latch or barrier; `what` names it in the keys beside the lock. Not connected yet.
     pub(super) fn new(cluster: Cluster, meeting: Meeting, what: &str) -> Self {
         let claim = Claim::like(&meeting);

@@ -42,8 +42,8 @@ use self::errors::Fault;
 use self::inspect::EtcdSurvey;
 use self::latch::EtcdLatch;
 use self::link::Cluster;
-use self::look::{Line, Look};
-use self::meeting::Visitor;
+use self::look::{LockQueue, Look};
+use self::meeting::Participant;
 use self::names::prefix;
 use self::own::Extended;
 use self::probes::EtcdProbes;
@@ -56,14 +56,14 @@ use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::service::Service;
 use crate::backend::survey::Survey;
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::key::Namespace;
-use crate::lock::admission::{Mode, Place, Watch};
+use crate::lock::admission::{Mode, QueuePlace, Watch};
 use crate::lock::news::news_every;
 
 /// Maximum number of times that one attempt starts over because its lease or key was removed.
@@ -89,9 +89,9 @@ impl EtcdService {
     }
 
     /// A participant of a latch or barrier; `what` names it in the keys beside the lock. Not connected yet.
-    fn visitor(&self, meeting: Meeting, what: &str) -> Visitor {
+    fn visitor(&self, meeting: Meeting, what: &str) -> Participant {
         let keys = names::namespace(&Claim::like(&meeting));
-        Visitor::new(Cluster::new(self.location.clone(), self.tls.clone(), keys), meeting, what)
+        Participant::new(Cluster::new(self.location.clone(), self.tls.clone(), keys), meeting, what)
     }
 }
 
@@ -115,7 +115,7 @@ impl Service for EtcdService {
         Box::new(EtcdSurvey::new(cluster, namespace))
     }
 
-    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
         Box::new(EtcdProbes::new(&self.location, self.tls.clone(), &wish))
     }
 }
@@ -128,7 +128,7 @@ impl EtcdContender {
             self.keep_session().await?;
             let Some(session) = &mut self.session else { continue };
             let (key, lease) = (session.key.clone(), session.lease);
-            let mut line = Line::of(&self.claim, &mut self.cluster);
+            let mut line = LockQueue::of(&self.claim, &mut self.cluster);
             let Some(created) = session.created else {
                 let (value, holds) = (value(&self.claim, None, None, wall_millis()), !self.claim.min_hold.is_zero());
                 match line.join(&key, value, lease, holds).await {
@@ -171,21 +171,21 @@ impl EtcdContender {
         if !(1..=look.revision).contains(&own.create_revision()) {
             return Err(self.cluster.malformed());
         }
-        let slot = match look.sight.place() {
+        let slot = match look.view.place() {
             // No entry can come before ours any more.
             _ if session.token.is_some() && self.claim.mode != Mode::Exclusive => session.slot,
-            Place::Enters { slot } => slot,
-            Place::Behind { watch, .. } => {
+            QueuePlace::Enters { slot } => slot,
+            QueuePlace::Behind { watch, .. } => {
                 let awaited = if let Watch::Gone(entry) = &watch { Some(entry) } else { None };
                 let busy = look.busy(&prefix(&self.claim), awaited, just_joined);
                 session.awaits = Some((watch, look.revision));
                 session.news_at = Instant::now() + news_every(ttl / SIGNS_OF_LIFE, look.count);
                 return Ok(Some(Attempt::Busy(busy)));
             }
-            Place::OtherSlots(slots) => return Ok(Some(self.other_slots(look, slots))),
-            Place::Missing => return Err(self.cluster.malformed()),
+            QueuePlace::OtherSlots(slots) => return Ok(Some(self.other_slots(look, slots))),
+            QueuePlace::Missing => return Err(self.cluster.malformed()),
         };
-        if look.sight.before.is_empty()
+        if look.view.before.is_empty()
             && look.first.as_ref().is_none_or(|first| first.create_revision() < own.create_revision())
         {
             return Err(self.cluster.malformed());
@@ -213,7 +213,7 @@ impl EtcdContender {
     async fn enter(&mut self, look: &Look, slot: Option<u32>) -> Result<Option<u64>, Error> {
         let revision = match slot {
             // Recorded already, by a request whose answer was lost.
-            Some(_) if look.sight.slot == slot => look.own.as_ref().map_or(0, KeyValue::mod_revision),
+            Some(_) if look.view.slot == slot => look.own.as_ref().map_or(0, KeyValue::mod_revision),
             // The next contender enters only after this write: no two have the same slot, and tokens increase.
             Some(_) => match self.say_entered(None, slot).await? {
                 Some(revision) => revision,
@@ -232,7 +232,7 @@ impl EtcdContender {
 
     /// The answer if others use the lock with another number of `slots`.
     fn other_slots(&self, look: &Look, slots: u32) -> Attempt {
-        let is_first = look.sight.first.as_ref().is_some_and(|first| first.mode.slots() == Some(slots));
+        let is_first = look.view.first.as_ref().is_some_and(|first| first.mode.slots() == Some(slots));
         let holder = if is_first { look.holder(&prefix(&self.claim), None) } else { Holder::Unknown };
         Attempt::OtherSlots(OtherSlots { slots, holder, now: wall_millis() })
     }
@@ -240,16 +240,16 @@ impl EtcdContender {
     /// The answer to an attempt before it writes anything: an outer run holds the lock, the lock is in use with another
     /// number of slots, or the attempt `passes` and would not get the lock at once. `None` if the attempt may go on.
     async fn glance(&mut self, passes: bool) -> Result<Option<Attempt>, Error> {
-        let (look, outer) = Line::of(&self.claim, &mut self.cluster).glance(&self.claim.outer).await?;
+        let (look, outer) = LockQueue::of(&self.claim, &mut self.cluster).glance(&self.claim.outer).await?;
         if let Some(outer) = outer {
             return Ok(Some(Attempt::Outer(outer)));
         }
         // No outer run can acquire the lock while it waits for us.
         self.ignore_outer();
-        if let Place::OtherSlots(slots) = look.sight.place() {
+        if let QueuePlace::OtherSlots(slots) = look.view.place() {
             return Ok(Some(self.other_slots(&look, slots)));
         }
-        if !passes || look.sight.is_entering() {
+        if !passes || look.view.is_entering() {
             return Ok(None);
         }
         let busy = look.busy(&prefix(&self.claim), None, false);
@@ -262,7 +262,7 @@ impl EtcdContender {
         for _ in 0..JOINS {
             let (look, just_joined) = self.look_in_queue().await?;
             if let Some(attempt) = self.judge(&look, just_joined).await? {
-                return Ok((attempt, look.sight.is_entering()));
+                return Ok((attempt, look.view.is_entering()));
             }
         }
         Err(errors::too_short_lived(&self.claim.key))

@@ -15,7 +15,9 @@ use crate::backend::etcd::version;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
-use crate::backend::probing::{Finding, Met, Probes, Verdict, Wish, bounded, contact, counted, kind_of, met};
+use crate::backend::probing::{
+    CheckParameters, Finding, Met, Probes, Verdict, bounded, contact, counted, kind_of, met,
+};
 use crate::printable::shown;
 
 /// The probes of one cluster.
@@ -169,7 +171,7 @@ impl Member {
 
 impl EtcdProbes {
     /// Probes for the members at `location`; not connected yet.
-    pub(super) fn new(location: &Location, tls: Option<Tls>, wish: &Wish) -> Self {
+    pub(super) fn new(location: &Location, tls: Option<Tls>, wish: &CheckParameters) -> Self {
         let keys = wish.namespace.prefix('/');
         let member = |address: &Address| {
             let one = Location { addresses: vec![address.clone()], ..location.clone() };

@@ -17,7 +17,7 @@ An entry waits only for entries before its own, so there is no circle.
 
 use crate::backend::etcd::names::stem;
 use crate::holder::Published;
-use crate::lock::admission::{Entry, Mode, Place, Watch, holders, place};
+use crate::lock::admission::{Entry, Mode, QueuePlace, Watch, holders, place};
 
 /// A contender's view of the entries before its own, by one look; of all entries, if it has none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,19 +78,19 @@ impl QueueView {
         }
     }
 
-    /// The place of the contender's entry, existing or not; [`Place::Missing`] if the view does not show it.
+    /// The place of the contender's entry, existing or not; [`QueuePlace::Missing`] if the view does not show it.
     #[must_use]
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> QueuePlace {
         let own = Entry { order: i64::MAX, name: String::new(), mode: self.mode, slot: self.slot };
         if let (Some(turn), Some(holder)) = (self.turn(), self.before.last()) {
             let position = self.position(None).unwrap_or_default();
-            return Place::Behind { holder: holder.clone(), watch: Watch::Turn(turn.clone()), position };
+            return QueuePlace::Behind { holder: holder.clone(), watch: Watch::Turn(turn.clone()), position };
         }
         // If not all entries are seen, the oldest one still shows the number of slots.
         let unseen = self.first.iter().filter(|_| self.rest != Rest::Nothing);
         let entries: Vec<Entry> = unseen.chain(&self.before).chain([&own]).cloned().collect();
         match place(&entries, |entry| *entry == own) {
-            Place::Enters { .. } if self.rest == Rest::Unseen => Place::Missing,
+            QueuePlace::Enters { .. } if self.rest == Rest::Unseen => QueuePlace::Missing,
             place => place,
         }
     }
@@ -175,9 +175,9 @@ mod tests {
     }
 
     /// The watch of a place behind others.
-    fn watch(sight: &QueueView) -> Option<Watch> {
-        match sight.place() {
-            Place::Behind { watch, .. } => Some(watch),
+    fn watch(view: &QueueView) -> Option<Watch> {
+        match view.place() {
+            QueuePlace::Behind { watch, .. } => Some(watch),
             _ => None,
         }
     }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn whoever_enters_has_nobody_before_it_who_keeps_it_out() {
         let n = slots(3);
-        let enters = |slot| Place::Enters { slot };
+        let enters = |slot| QueuePlace::Enters { slot };
         for (mode, before, rest, expected) in [
             (X, vec![], Nothing, enters(None)),
             (S, vec![], Nothing, enters(None)),
@@ -223,10 +223,10 @@ mod tests {
             (n, vec![taken(1, n, 0)], Nothing, enters(Some(1))),
             (n, vec![taken(1, n, 2), taken(2, n, 0)], Nothing, enters(Some(1))),
             // No service gives such an answer.
-            (X, vec![], Unseen, Place::Missing),
-            (S, vec![], Unseen, Place::Missing),
-            (n, vec![], Unseen, Place::Missing),
-            (n, vec![taken(1, n, 0)], Unseen, Place::Missing),
+            (X, vec![], Unseen, QueuePlace::Missing),
+            (S, vec![], Unseen, QueuePlace::Missing),
+            (n, vec![], Unseen, QueuePlace::Missing),
+            (n, vec![taken(1, n, 0)], Unseen, QueuePlace::Missing),
         ] {
             assert_eq!(queue_view(mode, &before, rest).place(), expected, "{mode:?} {before:?} {rest:?}");
         }
@@ -238,18 +238,18 @@ mod tests {
     #[test]
     fn another_number_of_slots_is_seen_among_the_nearest_and_in_the_first() {
         for (mode, before, first, expected) in [
-            (slots(2), vec![entry(1, slots(3))], None, Place::OtherSlots(3)),
-            (slots(2), vec![entry(1, slots(3)), entry(2, X), entry(3, slots(2))], None, Place::OtherSlots(3)),
-            (slots(2), vec![entry(5, slots(2))], Some(entry(1, slots(7))), Place::OtherSlots(7)),
+            (slots(2), vec![entry(1, slots(3))], None, QueuePlace::OtherSlots(3)),
+            (slots(2), vec![entry(1, slots(3)), entry(2, X), entry(3, slots(2))], None, QueuePlace::OtherSlots(3)),
+            (slots(2), vec![entry(5, slots(2))], Some(entry(1, slots(7))), QueuePlace::OtherSlots(7)),
         ] {
-            let sight = QueueView { first, ..queue_view(mode, &before, Unseen) };
-            assert_eq!(sight.place(), expected, "{sight:?}");
+            let view = QueueView { first, ..queue_view(mode, &before, Unseen) };
+            assert_eq!(view.place(), expected, "{view:?}");
         }
         // An entry that is about to be refused does not cause others to be refused.
         let (holder, other) = (taken(1, slots(2), 0), entry(2, slots(3)));
         for (before, rest) in [(vec![holder.clone(), other.clone()], Nothing), (vec![other.clone()], Unseen)] {
-            let sight = QueueView { first: Some(holder.clone()), ..queue_view(slots(2), &before, rest) };
-            assert_eq!(watch(&sight), Some(Watch::Gone(other.clone())), "{sight:?}");
+            let view = QueueView { first: Some(holder.clone()), ..queue_view(slots(2), &before, rest) };
+            assert_eq!(watch(&view), Some(Watch::Gone(other.clone())), "{view:?}");
         }
         for mode in [X, S] {
             assert!(watch(&queue_view(mode, &[entry(1, slots(3)), entry(2, slots(2))], Nothing)).is_some());
@@ -315,7 +315,7 @@ mod tests {
         two.learn(3, "dlock/a/2", &says(Some(0), None));
         two.learn(2, "dlock/a/3", &says(Some(0), None));
         two.learn(2, "dlock/a/2", &says(Some(2), None));
-        let slots_of = |sight: &QueueView| sight.before.iter().map(|entry| entry.slot).collect::<Vec<_>>();
+        let slots_of = |view: &QueueView| view.before.iter().map(|entry| entry.slot).collect::<Vec<_>>();
         assert_eq!(slots_of(&two), [None, Some(1)]);
         // Either of its keys may say so.
         two.learn(2, "dlock/a/2", &says(Some(0), Some(7)));
@@ -324,9 +324,9 @@ mod tests {
 
         let readers = queue_view(S, &[entry(1, S), entry(2, S)], Unseen);
         let learned = |order, said: &Published| {
-            let mut sight = readers.clone();
-            sight.learn(order, &format!("dlock/a/{order:x}"), said);
-            sight.rest
+            let mut view = readers.clone();
+            view.learn(order, &format!("dlock/a/{order:x}"), said);
+            view.rest
         };
         assert_eq!(learned(1, &says(None, None)), Unseen);
         assert_eq!(learned(1, &says(None, Some(7))), Entered);
@@ -349,8 +349,8 @@ mod tests {
             (n, vec![entry(1, n)], Nothing, None, Some(1), 0),
             (X, vec![], Nothing, None, Some(1), 0),
         ] {
-            let sight = queue_view(mode, &before, rest);
-            assert_eq!((sight.position(keys), sight.beside()), (position, beside), "{sight:?}");
+            let view = queue_view(mode, &before, rest);
+            assert_eq!((view.position(keys), view.beside()), (position, beside), "{view:?}");
         }
         for (first, keys, position, beside) in [
             (X, Some(700), Some(699), 0),
@@ -359,8 +359,8 @@ mod tests {
             (S, Some(700), None, 0),
             (n, Some(700), None, 1),
         ] {
-            let sight = QueueView { first: Some(entry(1, first)), ..queue_view(X, &[entry(600, X)], Unseen) };
-            assert_eq!((sight.position(keys), sight.beside()), (position, beside), "{sight:?}");
+            let view = QueueView { first: Some(entry(1, first)), ..queue_view(X, &[entry(600, X)], Unseen) };
+            assert_eq!((view.position(keys), view.beside()), (position, beside), "{view:?}");
         }
     }
 

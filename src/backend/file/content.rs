@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::backend::claim::Claim;
 use crate::backend::contender::TOKEN_LIMIT;
 use crate::backend::file::errors;
-use crate::backend::file::kept::{Kept, millis};
+use crate::backend::file::kept::{MinimumHold, millis};
 use crate::clock::wall_millis;
 use crate::holder::done::Done;
 use crate::holder::{Holder, LOCK_FILE, Published};
@@ -39,7 +39,7 @@ pub(super) struct Record {
     /// The text that it publishes; may be empty.
     pub holder: Vec<u8>,
     /// The time until which the lock stays taken, if that is longer than it is used.
-    pub kept: Option<Kept>,
+    pub kept: Option<MinimumHold>,
 }
 
 impl Record {
@@ -52,19 +52,19 @@ impl Record {
 
     fn of_lines<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let holder = lines.next().unwrap_or_default().to_vec();
-        Self { holder, kept: lines.next().and_then(Kept::parse) }
+        Self { holder, kept: lines.next().and_then(MinimumHold::parse) }
     }
 
     /// Formats the lines, where `text` is what a holder publishes.
     #[must_use]
-    pub(super) fn lines(text: &str, kept: Option<&Kept>) -> String {
+    pub(super) fn lines(text: &str, kept: Option<&MinimumHold>) -> String {
         let line = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
-        line(text) + &line(&kept.map(Kept::text).unwrap_or_default())
+        line(text) + &line(&kept.map(MinimumHold::text).unwrap_or_default())
     }
 
     /// Returns the whole block of a seat: these lines, and zeros up to its end.
     #[must_use]
-    pub(super) fn block(text: &str, kept: Option<&Kept>) -> Vec<u8> {
+    pub(super) fn block(text: &str, kept: Option<&MinimumHold>) -> Vec<u8> {
         let mut block = Self::lines(text, kept).into_bytes();
         block.resize(BLOCK, 0);
         block
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_record_is_read_back() {
         holds(500, ("[^\n\0]{1,80}", any::<bool>()), |(text, hold)| {
-            let kept = Kept::from_now(Duration::from_secs(u64::from(hold)));
+            let kept = MinimumHold::from_now(Duration::from_secs(u64::from(hold)));
             let block = Record::block(&text, kept.as_ref());
             prop_assert_eq!(block.len(), BLOCK);
             prop_assert_eq!(Record::parse(&block), Record { holder: text.into_bytes(), kept });
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_longest_text_with_the_longest_hold_fits_into_a_record() {
         let line = format!("kept {} {most} {most}", "x".repeat(36), most = u64::MAX);
-        let kept = Kept::parse(line.as_bytes()).expect("a hold");
+        let kept = MinimumHold::parse(line.as_bytes()).expect("a hold");
         let beginning = Record::lines(&"x".repeat(MAX_SHOWN), Some(&kept)).len() + ROOM;
         assert!(usize::try_from(COUNTER).expect("a length") + beginning < BLOCK);
     }

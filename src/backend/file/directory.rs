@@ -25,7 +25,7 @@ use crate::backend::file::locality;
 
 /// The location of lock files, as given by a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
+pub(super) enum DirectoryUrl {
     /// The default directory.
     Default,
     /// This directory.
@@ -36,7 +36,7 @@ pub(super) enum Spot {
 
 /// A lock directory that has been checked.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LockDirectory {
     pub(super) path: PathBuf,
     /// `true` if a reboot of this host empties it.
     pub(super) is_volatile: bool,
@@ -47,7 +47,7 @@ pub(super) struct Place {
     descriptor: OwnedFd,
 }
 
-impl Place {
+impl LockDirectory {
     /// Opens a directory that the user named. It must exist, and no other user may be able to replace files in it,
     /// unless the group shares it on purpose.
     pub(super) fn given(path: &Path, remote: bool) -> Result<Self, Error> {

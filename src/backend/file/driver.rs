@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
 use crate::backend::file::FileService;
-use crate::backend::file::directory::Spot;
+use crate::backend::file::directory::DirectoryUrl;
 use crate::backend::net::location::encoded;
 use crate::backend::net::tls::Tls;
 use crate::backend::service::{Options, Service};
@@ -44,7 +44,7 @@ pub(crate) static DRIVER: Driver = Driver {
 /// The location of lock files on this host, as given by a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
-    spot: Spot,
+    spot: DirectoryUrl,
     /// `true` if a remote file system is trusted (`?remote=trust`).
     remote: bool,
 }
@@ -73,7 +73,7 @@ impl Files {
             } else if rest.starts_with("//") {
                 Err("file:// needs a directory: use file:///dir, or file: for the default one".to_owned())
             } else {
-                Ok(Self { spot: Spot::Default, remote })
+                Ok(Self { spot: DirectoryUrl::Default, remote })
             };
         }
         if !path.starts_with('/') {
@@ -85,12 +85,12 @@ impl Files {
         }
         let path = PathBuf::from(OsString::from_vec(bytes));
         if !is_file {
-            return Ok(Self { spot: Spot::Directory(path), remote });
+            return Ok(Self { spot: DirectoryUrl::Directory(path), remote });
         }
         if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
             return Err("?path needs a file, not a directory: use file:///dir/file?path".to_owned());
         }
-        Ok(Self { spot: Spot::File(path), remote })
+        Ok(Self { spot: DirectoryUrl::File(path), remote })
     }
 }
 
@@ -98,9 +98,9 @@ impl fmt::Display for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("file:")?;
         let (path, is_file) = match &self.spot {
-            Spot::Default => (None, false),
-            Spot::Directory(path) => (Some(path), false),
-            Spot::File(path) => (Some(path), true),
+            DirectoryUrl::Default => (None, false),
+            DirectoryUrl::Directory(path) => (Some(path), false),
+            DirectoryUrl::File(path) => (Some(path), true),
         };
         if let Some(path) = path {
             write!(f, "//{}", encoded(path.as_os_str().as_bytes(), "?"))?;
@@ -114,9 +114,9 @@ impl fmt::Display for Files {
     }
 }
 
-impl Place for Files {
+impl Endpoint for Files {
     fn is_one_lock(&self) -> bool {
-        matches!(self.spot, Spot::File(_))
+        matches!(self.spot, DirectoryUrl::File(_))
     }
 
     fn open(&self, _options: &Options, _tls: Option<Tls>) -> Box<dyn Service> {
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn files() {
         for (rest, spot, remote) in [
-            ("", Spot::Default, false),
-            ("?remote=trust", Spot::Default, true),
-            ("///var/lock", Spot::Directory("/var/lock".into()), false),
-            ("//localhost/x", Spot::Directory("/x".into()), false),
-            ("/x%20y?remote=trust", Spot::Directory("/x y".into()), true),
-            ("///var/lock/x?path", Spot::File("/var/lock/x".into()), false),
-            ("///x?remote=trust&path", Spot::File("/x".into()), true),
+            ("", DirectoryUrl::Default, false),
+            ("?remote=trust", DirectoryUrl::Default, true),
+            ("///var/lock", DirectoryUrl::Directory("/var/lock".into()), false),
+            ("//localhost/x", DirectoryUrl::Directory("/x".into()), false),
+            ("/x%20y?remote=trust", DirectoryUrl::Directory("/x y".into()), true),
+            ("///var/lock/x?path", DirectoryUrl::File("/var/lock/x".into()), false),
+            ("///x?remote=trust&path", DirectoryUrl::File("/x".into()), true),
         ] {
             let read = Files::read(rest);
             assert_eq!(read, Ok(Files { spot, remote }), "{rest}");

@@ -16,7 +16,7 @@ use crate::backend::contender::Queue;
 use crate::backend::error::Error;
 use crate::backend::file::content::Content;
 use crate::backend::file::errors::{foreign_ranges, no_ranges};
-use crate::backend::file::kept::Kept;
+use crate::backend::file::kept::MinimumHold;
 use crate::backend::file::line::Step;
 use crate::backend::file::lock_file::{Held, LockFile, Taken, may_enter};
 use crate::backend::file::ranges::{self, Kind, Range};
@@ -67,7 +67,7 @@ impl LockFile {
                 let is_first = seats.is_empty() && holds.is_empty();
                 self.sit_down(claim, Seat { mode: claim.mode, number }, &content, is_first)
             }
-            Entry::Kept(until) => {
+            Entry::MinimumHold(until) => {
                 self.line.stay(&self.files, queue).map_err(|error| self.unusable(&error))?;
                 Ok(self.waits_until(until, holds))
             }
@@ -99,7 +99,7 @@ impl LockFile {
         let (token, warning) = self.next_token(content)?;
         let known = Known { token: Some(token), slot: seat.slot(), since: Some(wall_millis()), until: None };
         let text = claim.text(known);
-        let kept = Kept::from_now(claim.min_hold);
+        let kept = MinimumHold::from_now(claim.min_hold);
         let file = self.files.gate();
         let written = write_counter(file, token, is_first, &content.done)
             .and_then(|()| write_record(file, seat.number, &text, kept.as_ref()));
@@ -110,7 +110,7 @@ impl LockFile {
 
     /// Removes the record of our seat, or records there how long we keep the lock. The last holder removes what is left
     /// of all others.
-    pub(super) fn vacate(&mut self, seat: Seat, text: &str, kept: Option<&Kept>) {
+    pub(super) fn vacate(&mut self, seat: Seat, text: &str, kept: Option<&MinimumHold>) {
         let _ = write_record(self.files.gate(), seat.number, text, kept);
         // At the turnstile, because no seat can be taken meanwhile. If a contender waits there, that one cleans up.
         if kept.is_none() && self.line.comes_back(&mut self.files) && self.is_last() {

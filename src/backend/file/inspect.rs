@@ -16,7 +16,7 @@ use nix::errno::Errno;
 
 use crate::backend::error::Error;
 use crate::backend::file::content::COUNTER;
-use crate::backend::file::directory::{Place, Spot as Where};
+use crate::backend::file::directory::{DirectoryUrl, LockDirectory};
 use crate::backend::file::errors::{no_lock_file, no_look, unwritten};
 use crate::backend::file::kernel::{KernelLocks, command_name, name, table};
 use crate::backend::file::meeting::{LATCH, MEET};
@@ -24,7 +24,7 @@ use crate::backend::file::seats::taken;
 use crate::backend::file::seen::{Found, Processes};
 use crate::backend::file::text::{header, numbers, record};
 use crate::backend::file::{barrier, latch, ranges, requests};
-use crate::backend::survey::{Kind, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey};
+use crate::backend::survey::{Kind, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey};
 use crate::clock::wall_millis;
 use crate::here::{namespace, numbers_of, sees_all, start_of, user_of};
 use crate::holder::ask::Ask;
@@ -38,10 +38,10 @@ const LOCK: &str = ".lock";
 
 /// A look at lock files in one directory, or at one file.
 pub(super) struct FileSurvey {
-    spot: Where,
+    spot: DirectoryUrl,
     remote: bool,
     /// The directory, and the file's name in it unless the key determines that; `None` if there is no directory.
-    place: Option<(Place, Option<OsString>)>,
+    place: Option<(LockDirectory, Option<OsString>)>,
     /// File names that are not UTF-8, keyed by the displayed path.
     odd: BTreeMap<String, OsString>,
 }
@@ -103,7 +103,7 @@ impl Files {
 }
 
 /// Returns the metadata of the file `name` in `place`, and the file if it may be read; `None` if it does not exist.
-fn existing(place: &Place, name: &OsStr) -> Result<Option<(Metadata, Option<File>)>, Error> {
+fn existing(place: &LockDirectory, name: &OsStr) -> Result<Option<(Metadata, Option<File>)>, Error> {
     let path = place.path.join(name);
     let about = match std::fs::symlink_metadata(&path) {
         Ok(about) => about,
@@ -136,14 +136,14 @@ fn in_the_way(kind: FileType) -> Option<&'static str> {
 
 impl FileSurvey {
     /// Looks at the locks at `spot`; `remote` trusts a remote file system.
-    pub(super) fn new(spot: Where, remote: bool) -> Self {
+    pub(super) fn new(spot: DirectoryUrl, remote: bool) -> Self {
         Self { spot, remote, place: None, odd: BTreeMap::new() }
     }
 
     /// Returns the path that the lock with this key has or would have.
     fn path(&self, key: &Key) -> PathBuf {
         match (&self.place, &self.spot) {
-            (_, Where::File(path)) => path.clone(),
+            (_, DirectoryUrl::File(path)) => path.clone(),
             (Some((place, _)), _) => place.path.join(key.file_name()),
             (None, _) => PathBuf::from(key.file_name()),
         }
@@ -186,11 +186,19 @@ impl FileSurvey {
 
     /// Returns the state of the lock in the file of this name, by the kernel's `table` and by `processes`, and `true`
     /// if it has content that may not be read.
-    fn inspect(&self, spot: Spot, name: &OsStr, table: &str, processes: &Processes) -> Result<(Seen, bool), Error> {
+    fn inspect(
+        &self,
+        spot: Location,
+        name: &OsStr,
+        table: &str,
+        processes: &Processes,
+    ) -> Result<(Snapshot, bool), Error> {
         let now = wall_millis();
         Ok(match self.open(name)? {
-            There::Nothing => (Seen::free(spot, now), false),
-            There::Other(what) => (Seen { state: State::Blocked(what.to_owned()), ..Seen::free(spot, now) }, false),
+            There::Nothing => (Snapshot::free(spot, now), false),
+            There::Other(what) => {
+                (Snapshot { state: State::Blocked(what.to_owned()), ..Snapshot::free(spot, now) }, false)
+            }
             There::Lock(files) => {
                 let mut seen = files.read(table).seen(spot, now, processes);
                 for holder in &mut seen.holders {
@@ -238,25 +246,27 @@ impl Survey for FileSurvey {
             return Ok(());
         }
         self.place = match &self.spot {
-            Where::Default => Place::to_look(None, self.remote)?.map(|place| (place, None)),
-            Where::Directory(path) => Place::to_look(Some(path), self.remote)?.map(|place| (place, None)),
-            Where::File(path) => {
+            DirectoryUrl::Default => LockDirectory::to_look(None, self.remote)?.map(|place| (place, None)),
+            DirectoryUrl::Directory(path) => {
+                LockDirectory::to_look(Some(path), self.remote)?.map(|place| (place, None))
+            }
+            DirectoryUrl::File(path) => {
                 let real = path.canonicalize().unwrap_or_else(|_| path.clone());
                 let (directory, name) = (real.parent().unwrap_or(Path::new("/")), real.file_name().unwrap_or_default());
-                Place::to_look(Some(directory), self.remote)?.map(|place| (place, Some(name.to_owned())))
+                LockDirectory::to_look(Some(directory), self.remote)?.map(|place| (place, Some(name.to_owned())))
             }
         };
         Ok(())
     }
 
     fn place(&self) -> Option<String> {
-        let directory = self.place.as_ref().map_or_else(Place::default_path, |(place, _)| place.path.clone());
-        (self.spot == Where::Default).then(|| format!("file://{}", directory.display()))
+        let directory = self.place.as_ref().map_or_else(LockDirectory::default_path, |(place, _)| place.path.clone());
+        (self.spot == DirectoryUrl::Default).then(|| format!("file://{}", directory.display()))
     }
 
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
         let path = self.path(key);
-        let spot = Spot::of(key, path.display().to_string());
+        let spot = Location::of(key, path.display().to_string());
         let name = self.name(path.to_str().unwrap_or_default());
         let (seen, is_closed) = self.inspect(spot, name, &Self::table()?, &HERE)?;
         // Another user may be able to tell.
@@ -278,8 +288,8 @@ impl Survey for FileSurvey {
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         let mut found = Successes::default();
         let Some((place, name)) = &self.place else { return Ok(found) };
-        if let (Some(name), Where::File(path)) = (name, &self.spot) {
-            let spot = Spot { key: None, place: path.display().to_string() };
+        if let (Some(name), DirectoryUrl::File(path)) = (name, &self.spot) {
+            let spot = Location { key: None, place: path.display().to_string() };
             self.success(name)?.into_iter().for_each(|done| found.add(spot.clone(), done));
             return Ok(found);
         }
@@ -287,7 +297,7 @@ impl Survey for FileSurvey {
         for entry in std::fs::read_dir(&place.path).map_err(refused)? {
             let file = entry.map_err(refused)?.file_name();
             let Some(stem) = file.to_str().and_then(|file| file.strip_suffix(LOCK)) else { continue };
-            let spot = Spot::read(stem, place.path.join(&file).display().to_string());
+            let spot = Location::read(stem, place.path.join(&file).display().to_string());
             if spot.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix))
                 && let Some(done) = self.success(&file)?
             {
@@ -315,8 +325,8 @@ impl Survey for FileSurvey {
             let path = place.path.join(&file);
             let shown = path.display().to_string();
             let spot = match std::str::from_utf8(stem) {
-                Ok(stem) if name.is_none() => Spot::read(stem, shown),
-                _ => Spot { key: None, place: shown },
+                Ok(stem) if name.is_none() => Location::read(stem, shown),
+                _ => Location { key: None, place: shown },
             };
             let is_file = || std::fs::symlink_metadata(&path).is_ok_and(|about| about.is_file());
             if !found.wants(&spot) || !is_file() {
@@ -337,8 +347,8 @@ impl Survey for FileSurvey {
         let Some((place, name)) = &self.place else { return Ok(complete(smallest, 0)) };
         if name.is_some() {
             // Its path is its only name.
-            if let Where::File(path) = &self.spot {
-                smallest.add(Spot { key: None, place: path.display().to_string() });
+            if let DirectoryUrl::File(path) = &self.spot {
+                smallest.add(Location { key: None, place: path.display().to_string() });
             }
             return Ok(complete(smallest, 1));
         }
@@ -349,8 +359,8 @@ impl Survey for FileSurvey {
             let Some(stem) = file.as_bytes().strip_suffix(LOCK.as_bytes()) else { continue };
             let shown = place.path.join(&file).display().to_string();
             let spot = match std::str::from_utf8(stem) {
-                Ok(stem) => Spot::read(stem, shown),
-                Err(_) => Spot { key: None, place: shown },
+                Ok(stem) => Location::read(stem, shown),
+                Err(_) => Location { key: None, place: shown },
             };
             let is_wanted = spot.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix));
             if !is_wanted || !may_be_held(&place.path, &file, &table) {
@@ -377,7 +387,7 @@ impl Survey for FileSurvey {
         }
         let (Some((place, _)), path) = (&self.place, self.path(key)) else { return Ok(false) };
         let name = match (&self.spot, &self.place) {
-            (Where::File(_), Some((_, Some(name)))) => {
+            (DirectoryUrl::File(_), Some((_, Some(name)))) => {
                 let mut beside = name.clone();
                 beside.push(BESIDE);
                 beside
@@ -390,7 +400,7 @@ impl Survey for FileSurvey {
         Ok(true)
     }
 
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
         let (table, mut found) = (Self::table()?, Vec::with_capacity(spots.len()));
         for spot in spots {
             let (mut seen, _) = self.inspect(spot.clone(), self.name(&spot.place), &table, &LISTED)?;

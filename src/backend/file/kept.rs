@@ -21,7 +21,7 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The end of a minimum hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct MinimumHold {
     boot: String,
     /// The end, in milliseconds since the boot.
     until: u64,
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     hold: u64,
 }
 
-impl Kept {
+impl MinimumHold {
     /// Returns the hold of a lock that was granted now and is held for at least `min_hold`; `None` if that is zero, or
     /// if the kernel does not tell the boot.
     pub(super) fn from_now(min_hold: Duration) -> Option<Self> {
@@ -70,20 +70,20 @@ impl Kept {
 /// A hold cannot grow while it is waited for, whatever the waiter's clock shows: in a time namespace it may differ a
 /// lot from the clock by which the hold was recorded.
 #[derive(Debug, Default)]
-pub(super) struct Ends(Vec<(Kept, Instant)>);
+pub(super) struct Ends(Vec<(MinimumHold, Instant)>);
 
 impl Ends {
     /// Returns the end of each hold in `found`, seen at `now`; `None` for a hold that is over. Forgets holds that are
     /// no longer found.
-    pub(super) fn of(&mut self, found: &[Kept], now: Instant) -> Vec<Option<Instant>> {
-        let left: Vec<Option<Duration>> = found.iter().map(Kept::left).collect();
+    pub(super) fn of(&mut self, found: &[MinimumHold], now: Instant) -> Vec<Option<Instant>> {
+        let left: Vec<Option<Duration>> = found.iter().map(MinimumHold::left).collect();
         self.at(found, &left, now)
     }
 
     /// Like [`Ends::of`], where `left` has the rest of each hold.
-    fn at(&mut self, found: &[Kept], left: &[Option<Duration>], now: Instant) -> Vec<Option<Instant>> {
+    fn at(&mut self, found: &[MinimumHold], left: &[Option<Duration>], now: Instant) -> Vec<Option<Instant>> {
         let known = std::mem::take(&mut self.0);
-        let end = |(kept, left): (&Kept, &Option<Duration>)| {
+        let end = |(kept, left): (&MinimumHold, &Option<Duration>)| {
             let at = now + (*left)?;
             let before = known.iter().find(|(known, _)| known == kept).map(|(_, end)| *end);
             Some(before.map_or(at, |before| before.min(at)))
@@ -118,15 +118,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let kept = Kept::from_now(Duration::from_secs(40)).expect("a boot");
-        assert_eq!(Kept::parse(kept.text().as_bytes()), Some(kept.clone()));
+        let kept = MinimumHold::from_now(Duration::from_secs(40)).expect("a boot");
+        assert_eq!(MinimumHold::parse(kept.text().as_bytes()), Some(kept.clone()));
         assert!(kept.left().is_some_and(|left| left <= Duration::from_secs(40)));
-        assert_eq!(Kept::from_now(Duration::ZERO), None);
+        assert_eq!(MinimumHold::from_now(Duration::ZERO), None);
     }
 
     #[test]
     fn only_this_boot_counts_and_never_more_than_the_whole_hold() {
-        let kept = Kept { boot: "a".to_owned(), until: 50_000, hold: 40_000 };
+        let kept = MinimumHold { boot: "a".to_owned(), until: 50_000, hold: 40_000 };
         for (boot, now, left) in [
             ("a", 10_000, Some(40_000)),
             ("a", 49_999, Some(1)),
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_hold_that_is_waited_for_does_not_grow() {
-        let kept = |until| Kept { boot: "a".to_owned(), until, hold: 40_000 };
+        let kept = |until| MinimumHold { boot: "a".to_owned(), until, hold: 40_000 };
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
         let left = |seconds: u64| Some(Duration::from_secs(seconds));
         let (one, other) = (kept(1), kept(2));
@@ -163,8 +163,8 @@ mod tests {
     fn any_line_is_understood_as_a_whole_or_not_at_all() {
         const PIECES: &str = "kept |kept| |a|17|0000000000000040000|-1|18446744073709551616|\n|\0";
         holds(2000, made_of(PIECES), |line| {
-            if let Some(kept) = Kept::parse(line.as_bytes()) {
-                prop_assert_eq!(Kept::parse(kept.text().as_bytes()), Some(kept));
+            if let Some(kept) = MinimumHold::parse(line.as_bytes()) {
+                prop_assert_eq!(MinimumHold::parse(kept.text().as_bytes()), Some(kept));
             }
             Ok(())
         });

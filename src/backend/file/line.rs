@@ -69,7 +69,7 @@ pub(super) enum Step {
 
 /// The object that a thread waits for.
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum Awaited {
     Turnstile,
     /// The turnstile, which others only pass.
     Passage,
@@ -97,10 +97,10 @@ impl Writer {
 
 /// The place of this process in the line.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct QueueSeat {
     pid: i32,
     /// Receives the result of the thread that waits in the kernel.
-    pending: Option<(Wish, oneshot::Receiver<io::Result<()>>)>,
+    pending: Option<(Awaited, oneshot::Receiver<io::Result<()>>)>,
     /// `true` if this process is at the turnstile.
     is_first: bool,
     /// `true` if the file is locked by flock(2).
@@ -113,7 +113,7 @@ pub(super) struct Line {
     again_at: Option<Instant>,
 }
 
-impl Line {
+impl QueueSeat {
     /// Returns the place of a process that has not come yet.
     #[must_use]
     pub(super) fn new() -> Self {
@@ -129,7 +129,7 @@ impl Line {
         }
     }
 
-    /// Returns `true` if it has a place in the line, which it keeps until [`Line::entered`] or [`Line::leave`].
+    /// Returns `true` if it has a place in the line, which it keeps until [`QueueSeat::entered`] or [`QueueSeat::leave`].
     #[must_use]
     pub(super) fn is_queued(&self) -> bool {
         self.pending.is_some() && !self.is_passing() || self.is_marked
@@ -157,8 +157,8 @@ impl Line {
     #[must_use]
     pub(super) fn stand(&self) -> Option<Stand> {
         match &self.pending {
-            Some((Wish::Turnstile | Wish::Passage, _)) => Some(Stand::Behind),
-            Some((Wish::Flock, _)) => Some(Stand::Flock),
+            Some((Awaited::Turnstile | Awaited::Passage, _)) => Some(Stand::Behind),
+            Some((Awaited::Flock, _)) => Some(Stand::Flock),
             None => self.is_queued().then_some(Stand::First),
         }
     }
@@ -177,7 +177,7 @@ impl Line {
         }
         if !self.flock(&files.file, libc::LOCK_EX)? && queue == Queue::Join {
             self.mark(files, EXCLUSIVE)?;
-            self.wait(Wish::Flock, &files.file, |file| flock(file, libc::LOCK_EX))?;
+            self.wait(Awaited::Flock, &files.file, |file| flock(file, libc::LOCK_EX))?;
         }
         if self.is_first {
             ranges::unlock(files.gate(), TURNSTILE)?;
@@ -187,7 +187,7 @@ impl Line {
     }
 
     /// Locks the file together with others, or waits for that. The caller checks whether the others can share the lock,
-    /// and [steps back](Line::step_back) if not.
+    /// and [steps back](QueueSeat::step_back) if not.
     pub(super) fn together(&mut self, files: &mut Files, queue: Queue) -> io::Result<Step> {
         if self.is_waiting()? {
             return self.standstill(files);
@@ -213,7 +213,7 @@ impl Line {
         if queue == Queue::Join {
             self.mark(files, FIRST)?;
             if !is_in_front {
-                self.wait(Wish::Flock, &files.file, |file| flock(file, libc::LOCK_SH))?;
+                self.wait(Awaited::Flock, &files.file, |file| flock(file, libc::LOCK_SH))?;
             }
         }
         Ok(Step::Blocked)
@@ -252,7 +252,7 @@ impl Line {
     pub(super) fn comes_next(&mut self, files: &Files) -> io::Result<()> {
         if self.pending.is_none() {
             let range = TURNSTILE.of_process(self.pid);
-            self.wait(Wish::Passage, files.gate(), move |file| ranges::wait_for(file, range))?;
+            self.wait(Awaited::Passage, files.gate(), move |file| ranges::wait_for(file, range))?;
         }
         Ok(())
     }
@@ -302,8 +302,8 @@ impl Line {
         self.pending = None;
         answer?;
         match wish {
-            Wish::Turnstile | Wish::Passage => self.is_first = true,
-            Wish::Flock => self.is_locked = true,
+            Awaited::Turnstile | Awaited::Passage => self.is_first = true,
+            Awaited::Flock => self.is_locked = true,
         }
         Ok(false)
     }
@@ -323,7 +323,7 @@ impl Line {
                 Ok(Step::Done)
             }
             Ok(false) if queue == Queue::Join => {
-                self.wait(Wish::Turnstile, files.gate(), move |file| ranges::wait_for(file, range))?;
+                self.wait(Awaited::Turnstile, files.gate(), move |file| ranges::wait_for(file, range))?;
                 Ok(Step::Blocked)
             }
             Ok(false) => passing(files),
@@ -337,7 +337,7 @@ impl Line {
 
     /// Returns `true` if a thread waits only while others pass the turnstile.
     fn is_passing(&self) -> bool {
-        matches!(self.pending, Some((Wish::Passage, _)))
+        matches!(self.pending, Some((Awaited::Passage, _)))
     }
 
     /// Returns the step's result while a thread waits in the kernel.
@@ -358,7 +358,7 @@ impl Line {
     /// Starts a thread that blocks in `wait`.
     fn wait(
         &mut self,
-        wish: Wish,
+        wish: Awaited,
         file: &File,
         wait: impl FnOnce(&File) -> nix::Result<()> + Send + 'static,
     ) -> io::Result<()> {

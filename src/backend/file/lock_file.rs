@@ -20,11 +20,11 @@ use crate::backend::contender::{Queue, Released, Used};
 use crate::backend::error::Error;
 use crate::backend::error::unrecorded;
 use crate::backend::file::content::{Content, Record};
-use crate::backend::file::directory::Place;
+use crate::backend::file::directory::LockDirectory;
 use crate::backend::file::errors::{self, no_lock_file};
 use crate::backend::file::floor;
-use crate::backend::file::kept::{Ends, Kept};
-use crate::backend::file::line::{Files, Line, Step};
+use crate::backend::file::kept::{Ends, MinimumHold};
+use crate::backend::file::line::{Files, QueueSeat, Step};
 use crate::backend::file::once::note_success;
 use crate::backend::file::ranges::{self, SEATS};
 use crate::backend::file::seats::{Entry, Seat, entry};
@@ -56,7 +56,7 @@ pub(super) struct LockFile {
     /// `true` if a reboot of this host removes it.
     is_volatile: bool,
     /// Our place in the line of contenders.
-    pub(super) line: Line,
+    pub(super) line: QueueSeat,
     /// The ends of earlier runs' holds.
     ends: Ends,
     /// The time of the next useful look, if known.
@@ -79,7 +79,7 @@ pub(super) struct Held {
     /// The published text.
     pub text: String,
     /// The time until which the lock stays taken, if that is longer than it is used.
-    pub kept: Option<Kept>,
+    pub kept: Option<MinimumHold>,
     /// The periods in which commands have succeeded before, if we hold the lock exclusively.
     pub done: Vec<Done>,
 }
@@ -105,7 +105,7 @@ pub(super) enum Taken {
     /// Others have it, or are ahead of us.
     Blocked,
     /// An earlier run keeps it taken, and we are next.
-    Kept {
+    MinimumHold {
         /// The earlier run.
         holder: Holder,
         /// Number of others that keep a slot.
@@ -134,7 +134,7 @@ pub(super) struct Hold {
 
 impl LockFile {
     /// Opens dlock's lock file `name` in `place` for a lock of this mode, and creates it if it does not exist.
-    pub(super) fn of_key(place: &Place, name: &str, mode: Mode) -> Result<Self, Error> {
+    pub(super) fn of_key(place: &LockDirectory, name: &str, mode: Mode) -> Result<Self, Error> {
         let path = place.path.join(name);
         let open = || place.lock_file(name.as_ref()).map_err(|reason| no_lock_file(&path, &reason));
         let (file, gate) = (open()?, if mode == Mode::Exclusive { None } else { Some(open()?) });
@@ -143,8 +143,8 @@ impl LockFile {
 
     /// Opens the file `name` in `place`, which may belong to anybody, and creates it if it does not exist. Counter and
     /// holders are in a file beside it: programs that lock a file may write to it or empty it. `given` is the path that
-    /// led there, and `remote` is passed to [`Place::named_file`].
-    pub(super) fn named(place: &Place, name: &OsString, given: &Path, remote: bool) -> Result<Self, Error> {
+    /// led there, and `remote` is passed to [`LockDirectory::named_file`].
+    pub(super) fn named(place: &LockDirectory, name: &OsString, given: &Path, remote: bool) -> Result<Self, Error> {
         let path = place.path.join(name);
         let file = place.named_file(name, remote).map_err(|reason| no_lock_file(&path, &reason))?;
         if is_ours(&file) {
@@ -158,14 +158,14 @@ impl LockFile {
         Ok(Self { given: Some(given.to_owned()), ..Self::new(place, path, record_path, files) })
     }
 
-    fn new(place: &Place, path: PathBuf, record_path: PathBuf, files: Files) -> Self {
+    fn new(place: &LockDirectory, path: PathBuf, record_path: PathBuf, files: Files) -> Self {
         Self {
             files,
             path,
             given: None,
             record_path,
             is_volatile: place.is_volatile,
-            line: Line::new(),
+            line: QueueSeat::new(),
             ends: Ends::default(),
             again_at: None,
             position: None,
@@ -210,7 +210,7 @@ impl LockFile {
         };
         let left = match &taken {
             Taken::Held { .. } => self.line.entered(&self.files),
-            Taken::Blocked | Taken::Kept { .. } if self.line.is_queued() || queue == Queue::Join => Ok(()),
+            Taken::Blocked | Taken::MinimumHold { .. } if self.line.is_queued() || queue == Queue::Join => Ok(()),
             Taken::Passing if self.line.is_pending() => Ok(()),
             _ => self.line.leave(&self.files),
         };
@@ -233,12 +233,12 @@ impl LockFile {
             return Ok(Taken::Done(done));
         }
         let holds = self.holds(&content.record, &[]);
-        if let Entry::Kept(until) = may_enter(Mode::Exclusive, &[], &holds) {
+        if let Entry::MinimumHold(until) = may_enter(Mode::Exclusive, &[], &holds) {
             return Ok(self.waits_until(until, holds));
         }
         let (token, warning) = self.next_token(&content)?;
         let known = Known { token: Some(token), since: Some(wall_millis()), ..Known::default() };
-        let (text, kept) = (claim.text(known), Kept::from_now(claim.min_hold));
+        let (text, kept) = (claim.text(known), MinimumHold::from_now(claim.min_hold));
         content.done.retain(|done| done.is_remembered(wall_millis()));
         let written = write(self.files.gate(), token, &text, kept.as_ref(), &content.done);
         written.map_err(|error| self.unwritten(&error))?;
@@ -252,13 +252,13 @@ impl LockFile {
         let slots = holds.iter().filter(|hold| hold.seat.slot().is_some()).count() as u64;
         let last = holds.into_iter().find(|hold| hold.until == until);
         let holder = last.map_or(Holder::Unknown, |hold| hold.holder);
-        Taken::Kept { holder, beside: slots.saturating_sub(1) }
+        Taken::MinimumHold { holder, beside: slots.saturating_sub(1) }
     }
 
     /// Returns the holds of earlier runs, where these seats are `taken` and `alone` is the record of the last exclusive
     /// holder. The file must be locked.
     pub(super) fn holds(&mut self, alone: &Record, taken: &[Seat]) -> Vec<Hold> {
-        let mut found: Vec<(Seat, Kept, Record)> = Vec::new();
+        let mut found: Vec<(Seat, MinimumHold, Record)> = Vec::new();
         if let Some(kept) = &alone.kept {
             found.push((Seat::ALONE, kept.clone(), alone.clone()));
         }
@@ -270,9 +270,9 @@ impl LockFile {
             let mode = record.published().and_then(|published| published.mode()).unwrap_or_default();
             found.push((Seat { mode, number }, kept, record));
         }
-        let kept: Vec<Kept> = found.iter().map(|(_, kept, _)| kept.clone()).collect();
+        let kept: Vec<MinimumHold> = found.iter().map(|(_, kept, _)| kept.clone()).collect();
         let ends = self.ends.of(&kept, Instant::now());
-        let hold = |((seat, _, record), until): ((Seat, Kept, Record), Option<Instant>)| {
+        let hold = |((seat, _, record), until): ((Seat, MinimumHold, Record), Option<Instant>)| {
             let holder = record.finished().map_or(Holder::Unknown, |(holder, _)| holder);
             Some(Hold { seat, until: until?, holder })
         };

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::backend::error::Error;
-use crate::backend::file::directory::{Place, Spot};
+use crate::backend::file::directory::{DirectoryUrl, LockDirectory};
 use crate::backend::file::errors::{self, no_lock_file};
 use crate::backend::file::ranges::{self, Kind, Range};
 use crate::backend::file::watch::Watcher;
@@ -104,7 +104,7 @@ impl Sheet {
 /// The file of a latch or barrier, and its participant.
 #[derive(Debug)]
 pub(super) struct Board {
-    spot: Spot,
+    spot: DirectoryUrl,
     /// `true` if a remote file system is trusted.
     remote: bool,
     /// The participant and the meeting point.
@@ -112,7 +112,7 @@ pub(super) struct Board {
     /// The suffix of the file's name.
     ending: &'static str,
     /// The directory, and the file's name in it.
-    place: Option<(Place, OsString)>,
+    place: Option<(LockDirectory, OsString)>,
     sheet: Option<Sheet>,
     /// Reports new files, while this one does not exist.
     watcher: Option<Watcher>,
@@ -120,7 +120,7 @@ pub(super) struct Board {
 
 impl Board {
     /// Returns the file with this `ending` at `spot`, not yet opened.
-    pub(super) fn new(spot: Spot, remote: bool, meeting: Meeting, ending: &'static str) -> Self {
+    pub(super) fn new(spot: DirectoryUrl, remote: bool, meeting: Meeting, ending: &'static str) -> Self {
         Self { spot, remote, meeting, ending, place: None, sheet: None, watcher: None }
     }
 
@@ -132,9 +132,9 @@ impl Board {
         let key = self.meeting.key.file_name();
         let key = OsString::from(key.strip_suffix(".lock").unwrap_or(&key));
         let (place, mut name) = match &self.spot {
-            Spot::Default => (Place::default_one(self.remote)?, key),
-            Spot::Directory(path) => (Place::given(path, self.remote)?, key),
-            Spot::File(path) => Place::of_file(path, self.remote)?,
+            DirectoryUrl::Default => (LockDirectory::default_one(self.remote)?, key),
+            DirectoryUrl::Directory(path) => (LockDirectory::given(path, self.remote)?, key),
+            DirectoryUrl::File(path) => LockDirectory::of_file(path, self.remote)?,
         };
         name.push(self.ending);
         self.place = Some((place, name));

@@ -55,7 +55,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use self::barrier::FileBarrier;
-use self::directory::{Place, Spot};
+use self::directory::{DirectoryUrl, LockDirectory};
 pub(crate) use self::driver::DRIVER;
 use self::inspect::FileSurvey;
 use self::latch::FileLatch;
@@ -66,7 +66,7 @@ use crate::backend::claim::Claim;
 use crate::backend::contender::{Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used};
 use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::service::Service;
 use crate::backend::survey::Survey;
 use crate::clock::{Instant, wall_millis};
@@ -82,7 +82,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct FileService {
     /// The directory or the file.
-    spot: Spot,
+    spot: DirectoryUrl,
     /// `true` if a remote file system is trusted.
     remote: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) struct FileService {
 impl FileService {
     /// Returns the lock files at `spot`; `remote` trusts a remote file system.
     #[must_use]
-    fn new(spot: Spot, remote: bool) -> Self {
+    fn new(spot: DirectoryUrl, remote: bool) -> Self {
         Self { spot, remote }
     }
 }
@@ -121,7 +121,7 @@ impl Service for FileService {
         Box::new(FileSurvey::new(self.spot.clone(), self.remote))
     }
 
-    fn probes(&self, _wish: Wish) -> Box<dyn Probes> {
+    fn probes(&self, _wish: CheckParameters) -> Box<dyn Probes> {
         Box::new(FileProbes::new(self.spot.clone(), self.remote))
     }
 }
@@ -130,10 +130,10 @@ impl Service for FileService {
 #[derive(Debug)]
 struct FileContender {
     claim: Claim,
-    spot: Spot,
+    spot: DirectoryUrl,
     remote: bool,
     /// The directory, and the file's name in it unless the key determines that.
-    place: Option<(Place, Option<OsString>)>,
+    place: Option<(LockDirectory, Option<OsString>)>,
     lock: Option<LockFile>,
     warnings: Vec<String>,
 }
@@ -143,10 +143,10 @@ impl FileContender {
     fn find(&mut self) -> Result<(), Error> {
         if self.place.is_none() {
             self.place = Some(match &self.spot {
-                Spot::Default => (Place::default_one(self.remote)?, None),
-                Spot::Directory(path) => (Place::given(path, self.remote)?, None),
-                Spot::File(path) => {
-                    let (place, name) = Place::of_file(path, self.remote)?;
+                DirectoryUrl::Default => (LockDirectory::default_one(self.remote)?, None),
+                DirectoryUrl::Directory(path) => (LockDirectory::given(path, self.remote)?, None),
+                DirectoryUrl::File(path) => {
+                    let (place, name) = LockDirectory::of_file(path, self.remote)?;
                     (place, Some(name))
                 }
             });
@@ -159,7 +159,7 @@ impl FileContender {
         if self.lock.is_none() {
             let (place, name) = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
             self.lock = Some(match (name, &self.spot) {
-                (Some(name), Spot::File(given)) => LockFile::named(place, name, given, self.remote)?,
+                (Some(name), DirectoryUrl::File(given)) => LockFile::named(place, name, given, self.remote)?,
                 _ => LockFile::of_key(place, &self.claim.key.file_name(), self.claim.mode)?,
             });
         }
@@ -169,7 +169,7 @@ impl FileContender {
     /// Closes the replaced lock file, and finds the directory again, as a link may lead elsewhere now.
     fn reopen(&mut self) -> Result<(), Error> {
         self.lock = None;
-        if matches!(self.spot, Spot::File(_)) {
+        if matches!(self.spot, DirectoryUrl::File(_)) {
             self.place = None;
             self.find()?;
         }
@@ -209,7 +209,7 @@ impl Contender for FileContender {
                     self.warnings.extend(warning);
                     return Ok(Attempt::Held(Grant { token, slot, lease: Lease::Unlimited { check: CHECK } }));
                 }
-                Ok(Taken::Kept { holder, beside }) => {
+                Ok(Taken::MinimumHold { holder, beside }) => {
                     let position = (queue == Queue::Join).then_some(1);
                     return Ok(Attempt::Busy(Busy { holder, beside, position, now: wall_millis() }));
                 }

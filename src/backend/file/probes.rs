@@ -9,7 +9,7 @@ use nix::sys::statvfs::Statvfs;
 use nix::unistd::geteuid;
 
 use crate::backend::error::Error;
-use crate::backend::file::directory::{Place, Spot};
+use crate::backend::file::directory::{DirectoryUrl, LockDirectory};
 use crate::backend::file::errors::no_lock_file;
 use crate::backend::probing::{Finding, Met, Probes, Verdict, kind_of};
 use crate::here;
@@ -22,21 +22,21 @@ const FILES: u64 = 16;
 /// The probes of one directory.
 #[derive(Debug)]
 pub(super) struct FileProbes {
-    spot: Spot,
+    spot: DirectoryUrl,
     remote: bool,
-    place: Option<Place>,
+    place: Option<LockDirectory>,
 }
 
 impl FileProbes {
     /// Looks at `spot`; `remote` trusts a remote file system.
-    pub(super) fn new(spot: Spot, remote: bool) -> Self {
+    pub(super) fn new(spot: DirectoryUrl, remote: bool) -> Self {
         Self { spot, remote, place: None }
     }
 }
 
 /// Returns the directory of a file that the user named. An existing file must be one that can be locked.
-fn place_of_named(path: &Path, remote: bool) -> Result<Place, Error> {
-    let (place, name) = Place::of_file(path, remote)?;
+fn place_of_named(path: &Path, remote: bool) -> Result<LockDirectory, Error> {
+    let (place, name) = LockDirectory::of_file(path, remote)?;
     if !matches!(place.existing(&name), Err(Errno::ENOENT)) {
         place.named_file(&name, remote).map_err(|reason| no_lock_file(path, &reason))?;
     }
@@ -64,9 +64,9 @@ fn room_of(system: &Statvfs) -> Option<Finding> {
 impl Probes for FileProbes {
     async fn meet(&mut self) -> Met {
         let found = match &self.spot {
-            Spot::Default => Place::default_one(self.remote),
-            Spot::Directory(path) => Place::given(path, self.remote),
-            Spot::File(path) => place_of_named(path, self.remote),
+            DirectoryUrl::Default => LockDirectory::default_one(self.remote),
+            DirectoryUrl::Directory(path) => LockDirectory::given(path, self.remote),
+            DirectoryUrl::File(path) => place_of_named(path, self.remote),
         };
         let directory = match found {
             Ok(place) => {
@@ -105,7 +105,7 @@ impl Probes for FileProbes {
     }
 
     async fn clean(&mut self, key: &Key) {
-        if let Some(place) = self.place.as_ref().filter(|_| !matches!(self.spot, Spot::File(_))) {
+        if let Some(place) = self.place.as_ref().filter(|_| !matches!(self.spot, DirectoryUrl::File(_))) {
             place.remove(key.file_name().as_ref());
         }
     }

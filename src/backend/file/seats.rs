@@ -116,7 +116,7 @@ pub(super) enum Entry {
     /// It may, and takes the seat with this number.
     Free(u32),
     /// No user of the lock keeps it out, but the lock stays taken until then.
-    Kept(Instant),
+    MinimumHold(Instant),
     /// Others have it. Unless it is free before, look again then: an unused seat becomes free.
     Taken(Option<Instant>),
     /// Others use this number of slots.
@@ -136,7 +136,7 @@ pub(super) fn entry(own: Mode, taken: &[Seat], kept: &[(Seat, Instant)]) -> Entr
         return Entry::Taken(None);
     }
     if let Some(until) = kept.iter().filter(|(seat, _)| shuts_out(seat)).map(|(_, until)| *until).max() {
-        return Entry::Kept(until);
+        return Entry::MinimumHold(until);
     }
     let used = |number: u32| taken.iter().chain(kept.iter().map(|(seat, _)| seat)).any(|seat| seat.number == number);
     match (0..room(own)).find(|&number| !used(number)) {
@@ -256,16 +256,16 @@ mod tests {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
         for (own, taken, kept, expected) in [
             (X, &[][..], &[][..], Entry::Free(0)),
-            (X, &[], &[(Seat::ALONE, at(5))], Entry::Kept(at(5))),
+            (X, &[], &[(Seat::ALONE, at(5))], Entry::MinimumHold(at(5))),
             // The latest end counts.
-            (X, &[], &[(seat(S, 0), at(5)), (seat(S, 1), at(9)), (seat(S, 2), at(7))], Entry::Kept(at(9))),
+            (X, &[], &[(seat(S, 0), at(5)), (seat(S, 1), at(9)), (seat(S, 2), at(7))], Entry::MinimumHold(at(9))),
             (X, &[seat(S, 0)], &[(seat(S, 1), at(9))], Entry::Taken(None)),
             (S, &[], &[], Entry::Free(0)),
             (S, &[seat(S, 0), seat(S, 2)], &[], Entry::Free(1)),
             // A reader's hold keeps its record, but no other reader out.
             (S, &[seat(S, 0)], &[(seat(S, 1), at(9))], Entry::Free(2)),
-            (S, &[], &[(Seat::ALONE, at(9))], Entry::Kept(at(9))),
-            (S, &[], &[(seat(two, 1), at(9))], Entry::Kept(at(9))),
+            (S, &[], &[(Seat::ALONE, at(9))], Entry::MinimumHold(at(9))),
+            (S, &[], &[(seat(two, 1), at(9))], Entry::MinimumHold(at(9))),
             (S, &[seat(two, 1)], &[], Entry::Taken(None)),
             (two, &[], &[], Entry::Free(0)),
             (two, &[seat(two, 0)], &[], Entry::Free(1)),
@@ -276,7 +276,7 @@ mod tests {
             (two, &[], &[(seat(two, 0), at(9)), (seat(two, 1), at(7))], Entry::Taken(Some(at(7)))),
             (two, &[], &[(seat(two, 0), at(9))], Entry::Free(1)),
             (two, &[seat(S, 0)], &[], Entry::Taken(None)),
-            (two, &[], &[(seat(S, 0), at(9))], Entry::Kept(at(9))),
+            (two, &[], &[(seat(S, 0), at(9))], Entry::MinimumHold(at(9))),
             (two, &[seat(three, 0)], &[], Entry::OtherSlots(3)),
             (three, &[], &[(seat(two, 1), at(9))], Entry::OtherSlots(2)),
         ] {

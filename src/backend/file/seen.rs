@@ -6,7 +6,7 @@ itself.
 use crate::backend::file::content::Record;
 use crate::backend::file::kernel::KernelLocks;
 use crate::backend::file::seats::Seat;
-use crate::backend::survey::{Party, Seen, Spot, State};
+use crate::backend::survey::{Location, Party, Snapshot, State};
 use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
 
@@ -42,7 +42,7 @@ pub(super) struct Processes {
 
 impl Found {
     /// Returns the state of the lock at `now`, in milliseconds since 1970.
-    pub(super) fn seen(&self, spot: Spot, now: u64, processes: &Processes) -> Seen {
+    pub(super) fn seen(&self, spot: Location, now: u64, processes: &Processes) -> Snapshot {
         let (locks, kept) = (&self.locks, self.kept());
         let mut waiting = locks.waiting.clone();
         waiting.extend(locks.first.filter(|first| !locks.waiting.contains(first)));
@@ -66,7 +66,7 @@ impl Found {
         let is_told = self.is_local && !self.is_closed && (processes.sees_all)() && !self.names_one_unseen(processes);
         let is_hidden = holders.is_empty() && !is_told;
         let queue: Vec<Party> = waiting.into_iter().map(|pid| (processes.process)(pid, None)).collect();
-        let mut seen = Seen::free(spot, now).held_by(holders, 0).awaited_by(queue, 0);
+        let mut seen = Snapshot::free(spot, now).held_by(holders, 0).awaited_by(queue, 0);
         if is_hidden {
             seen.state = State::Unknown;
         }
@@ -120,7 +120,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::file::kept::Kept;
+    use crate::backend::file::kept::MinimumHold;
 
     /// Each process from 100 on is a dlock; from 200 on, it has the number 1 in its own PID namespace.
     const HERE: Processes = Processes {
@@ -135,7 +135,7 @@ mod tests {
 
     fn record(pid: i32, rest: &str, kept: Option<u64>) -> Record {
         let text = format!(r#"{{"v":1,"id":"id{pid}","pid":{pid}{rest}}}"#);
-        let kept = kept.and_then(|seconds| Kept::from_now(Duration::from_secs(seconds)));
+        let kept = kept.and_then(|seconds| MinimumHold::from_now(Duration::from_secs(seconds)));
         Record { holder: text.into_bytes(), kept }
     }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn told(found: &Found, processes: &Processes) -> String {
-        let seen = found.seen(Spot::default(), 0, processes);
+        let seen = found.seen(Location::default(), 0, processes);
         let party = |party: &Party| {
             let name = match &party.who {
                 Holder::Dlock(said) if said.id.is_empty() => "somebody".to_owned(),

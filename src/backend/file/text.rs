@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::backend::file::content::{BLOCK, COUNTER, Content, MARK, Record, done_lines};
 use crate::backend::file::errors;
-use crate::backend::file::kept::Kept;
+use crate::backend::file::kept::MinimumHold;
 use crate::backend::file::requests;
 use crate::backend::file::seats::MOST;
 use crate::holder::ask::Ask;
@@ -52,13 +52,19 @@ pub(super) fn record(file: &File, number: u32) -> Option<Record> {
 }
 
 /// Writes the record of a seat: what its holder publishes, and the end of its minimum hold. Both may be missing.
-pub(super) fn write_record(file: &File, number: u32, text: &str, kept: Option<&Kept>) -> io::Result<()> {
+pub(super) fn write_record(file: &File, number: u32, text: &str, kept: Option<&MinimumHold>) -> io::Result<()> {
     file.write_all_at(&Record::block(text, kept), place(number))
 }
 
 /// Replaces the content of `file` with a single write, so that a reader without the lock sees the old or the new text.
 /// The rest of a longer text is cut off afterwards, and with it all records. The trace of the last break stays.
-pub(super) fn write(file: &File, counter: u64, holder: &str, kept: Option<&Kept>, done: &[Done]) -> io::Result<()> {
+pub(super) fn write(
+    file: &File,
+    counter: u64,
+    holder: &str,
+    kept: Option<&MinimumHold>,
+    done: &[Done],
+) -> io::Result<()> {
     let (record, done) = (Record::lines(holder, kept), done_lines(done));
     // The first line after the counter is the holder's, even without a holder.
     let trace = requests::trace(file);

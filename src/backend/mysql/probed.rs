@@ -5,7 +5,7 @@ Evaluates what a MySQL or MariaDB server reports about itself, for the safety of
 use crate::backend::error::ErrorKind;
 use crate::backend::probing::{Finding, clock, counted, version};
 use crate::backend::sql::answers::{Row, of};
-use crate::backend::sql::told::{Told, connections, number};
+use crate::backend::sql::told::{ServerReport, connections, number};
 use crate::printable::shown;
 
 /// The oldest versions of MySQL and MariaDB that are supported.
@@ -13,7 +13,7 @@ const MYSQL: [u64; 2] = [5, 7];
 const MARIADB: [u64; 2] = [10, 2];
 
 /// Judges a server by this answer, which came at `here` milliseconds by this host's clock; `None` if it is malformed.
-pub(super) fn told(rows: &[Row], here: u64) -> Option<Told> {
+pub(super) fn told(rows: &[Row], here: u64) -> Option<ServerReport> {
     let row = of(rows, "probe")?;
     let [_, version, flushes, logs, syncs, now, most] = row[..] else { return None };
     let status = |names: &[&str]| {
@@ -32,7 +32,7 @@ pub(super) fn told(rows: &[Row], here: u64) -> Option<Told> {
     ];
     findings.extend(connections(number(status(&["Threads_connected"])), number(most)));
     findings.push(clock(number(now)?, here));
-    Some(Told { findings, process: None })
+    Some(ServerReport { findings, process: None })
 }
 
 fn release(told: &str) -> Finding {

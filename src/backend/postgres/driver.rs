@@ -67,7 +67,7 @@ pub(crate) static DRIVER: Driver = Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::driver::Place;
+    use crate::backend::driver::Endpoint;
 
     fn servers(rest: &str) -> Result<Database, String> {
         Database::servers(&FAMILY, &DRIVER.forms[0].schemes[0], rest, "HINT")

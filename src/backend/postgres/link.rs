@@ -72,7 +72,7 @@ pub(super) struct Link {
     refusal: Refusal,
     /// The process that has taken the connection, according to the server.
     process: Process,
-    heard: Arc<Heard>,
+    heard: Arc<Unasked>,
     /// `true` if the server notifies us here.
     is_listening: bool,
 }
@@ -85,7 +85,7 @@ impl Drop for Link {
 
 /// The messages that a server sends unasked.
 #[derive(Debug, Default)]
-struct Heard {
+struct Unasked {
     /// Notified by a notification, and when the connection ends.
     notified: Notify,
     said: Mutex<Said>,
@@ -111,7 +111,7 @@ enum End {
     Said(Failure),
 }
 
-impl Heard {
+impl Unasked {
     fn said<T>(&self, look: impl FnOnce(&mut Said) -> T) -> T {
         look(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -158,7 +158,7 @@ impl link::Link for Link {
             }
             Purpose::Looks => is_on("in_hot_standby"),
         };
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(Unasked::default());
         let listener = Arc::clone(&heard);
         let driver = tokio::spawn(async move {
             let end = loop {

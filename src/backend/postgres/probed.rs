@@ -5,14 +5,14 @@ Evaluates what a PostgreSQL server reports about itself, for the safety of locks
 use crate::backend::error::ErrorKind;
 use crate::backend::probing::{Finding, clock, counted};
 use crate::backend::sql::answers::{Row, of};
-use crate::backend::sql::told::{Told, connections, number};
+use crate::backend::sql::told::{ServerReport, connections, number};
 use crate::printable::shown;
 
 /// The oldest supported version, as the server counts versions.
 const OLDEST: u64 = 100_000;
 
 /// Evaluates a server's answer from the time `here` by this host's clock (ms since 1970); `None` if malformed.
-pub(super) fn told(rows: &[Row], here: u64) -> Option<Told> {
+pub(super) fn told(rows: &[Row], here: u64) -> Option<ServerReport> {
     let row = of(rows, "probe")?;
     let [_, release, version, fsync, pages, commits, standbys, replicas, now, process, most, used] = row[..] else {
         return None;
@@ -24,7 +24,7 @@ pub(super) fn told(rows: &[Row], here: u64) -> Option<Told> {
     ];
     findings.extend(connections(number(used), number(most)));
     findings.push(clock(number(now)?, here));
-    Some(Told { findings, process: process?.parse().ok() })
+    Some(ServerReport { findings, process: process?.parse().ok() })
 }
 
 fn version(release: u64, version: &str) -> Finding {

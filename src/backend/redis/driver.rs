@@ -4,7 +4,7 @@ The URL syntax for one redis server: its address, its socket, or the sentinels t
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{RedisService, Server};
@@ -98,15 +98,15 @@ pub(crate) fn database(number: &str) -> Result<u32, String> {
     }
 }
 
-fn server(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Box<dyn Place>, String> {
+fn server(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Box<dyn Endpoint>, String> {
     Ok(Box::new(Database::server(scheme, rest, hint)?))
 }
 
-fn socket(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Box<dyn Place>, String> {
+fn socket(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Box<dyn Endpoint>, String> {
     Ok(Box::new(Database::socket(scheme, rest, hint)?))
 }
 
-fn sentinels(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Box<dyn Place>, String> {
+fn sentinels(scheme: &'static Scheme, rest: &str, hint: &str) -> Result<Box<dyn Endpoint>, String> {
     Ok(Box::new(Watched::read(scheme, rest, hint)?))
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for Database {
     }
 }
 
-impl Place for Database {
+impl Endpoint for Database {
     fn location(&mut self) -> Option<&mut Location> {
         Some(&mut self.location)
     }
@@ -172,7 +172,7 @@ impl fmt::Display for Watched {
     }
 }
 
-impl Place for Watched {
+impl Endpoint for Watched {
     fn location(&mut self) -> Option<&mut Location> {
         Some(&mut self.location)
     }

@@ -18,7 +18,9 @@ use crate::backend::redis::raw::{Raw, questions, request, texts};
 use crate::backend::redis::rights::{Rights, STEER, escaped};
 use crate::backend::redis::sentinel::Master;
 use crate::backend::redis::steering;
-use crate::backend::survey::{Kind, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT};
+use crate::backend::survey::{
+    Kind, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
+};
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
 use crate::holder::done::Done;
@@ -48,7 +50,7 @@ fn transaction(locks: &[&Keys], whole: bool) -> Vec<Cmd> {
 
 /// The access to one server.
 #[async_trait::async_trait(?Send)]
-pub(in crate::backend) trait Way {
+pub(in crate::backend) trait Access {
     /// Makes sure that there is a connection without an unanswered request.
     async fn connect(&mut self) -> Result<(), Error>;
     /// Sends requests in one round trip, see [`Connection::ask_all`].
@@ -62,11 +64,11 @@ pub(in crate::backend) trait Way {
     fn malformed(&self) -> Error;
 }
 
-/// Implements [`Way`] for a type by its inherent methods of the same names.
+/// Implements [`Access`] for a type by its inherent methods of the same names.
 macro_rules! way {
     ($way:ty) => {
         #[async_trait::async_trait(?Send)]
-        impl Way for $way {
+        impl Access for $way {
             async fn connect(&mut self) -> Result<(), Error> {
                 self.connect().await
             }
@@ -99,7 +101,7 @@ pub(in crate::backend) struct RedisSurvey<W> {
     namespace: Namespace,
 }
 
-impl<W: Way> RedisSurvey<W> {
+impl<W: Access> RedisSurvey<W> {
     /// Returns a view of the locks in this namespace.
     pub(in crate::backend) fn by(way: W, namespace: Namespace) -> Self {
         Self { way, namespace }
@@ -159,7 +161,7 @@ impl<W: Way> RedisSurvey<W> {
                 let texts = self.texts(keys).await?;
                 for (key, text) in keys.iter().zip(texts) {
                     let lock = Keys::lock_of(key, "done");
-                    let spot = lock.and_then(|lock| Some(Spot::read(lock.strip_prefix(&begins)?, lock)));
+                    let spot = lock.and_then(|lock| Some(Location::read(lock.strip_prefix(&begins)?, lock)));
                     let spot = spot.filter(|spot| spot.key.as_ref().is_some_and(|key| key.starts_with(prefix)));
                     if let (Some(spot), Some(done)) = (spot, text.and_then(|text| Done::read(&text))) {
                         found.add(spot, done);
@@ -185,7 +187,7 @@ impl<W: Way> RedisSurvey<W> {
                 for (kind, name, place) in MEETINGS {
                     let Some(lock) = Keys::lock_of(key, name) else { continue };
                     let Some(encoded) = lock.strip_prefix(&begins) else { continue };
-                    let spot = Spot::read(encoded, Keys::at(lock.to_owned()).side(place));
+                    let spot = Location::read(encoded, Keys::at(lock.to_owned()).side(place));
                     // A name that is not a valid spelling of a key belongs to another namespace.
                     if spot.key.is_some() && found.wants(&spot) {
                         found.add(kind, spot);
@@ -219,7 +221,7 @@ impl<W: Way> RedisSurvey<W> {
     }
 
     /// Reads these locks, without their waiters.
-    pub(in crate::backend) async fn read_all(&mut self, spots: &[Spot]) -> Result<Vec<Raw>, Error> {
+    pub(in crate::backend) async fn read_all(&mut self, spots: &[Location]) -> Result<Vec<Raw>, Error> {
         let mut read = Vec::with_capacity(spots.len());
         for spots in spots.chunks(TOGETHER) {
             let keys: Vec<Keys> = spots.iter().map(|spot| Keys::at(spot.place.clone())).collect();
@@ -264,7 +266,7 @@ impl<W: Way> RedisSurvey<W> {
             }
             for key in keys {
                 // A name that is not a valid spelling of a key is no lock of dlock.
-                let spot = Spot::read(key.strip_prefix(&begins).unwrap_or_default(), key.clone());
+                let spot = Location::read(key.strip_prefix(&begins).unwrap_or_default(), key.clone());
                 if spot.key.is_some() && known.insert(digest(&key)) {
                     smallest.add(spot);
                 }
@@ -277,7 +279,7 @@ impl<W: Way> RedisSurvey<W> {
     }
 }
 
-impl<W: Way> RedisSurvey<W> {
+impl<W: Access> RedisSurvey<W> {
     /// Puts the request beside the lock with these keys, if `party` holds it here; returns `false` if not.
     pub(in crate::backend) async fn put(&mut self, keys: &Keys, party: &Party, ask: &Ask) -> Result<bool, Error> {
         self.steer(steering::ask(keys, party, ask)).await
@@ -303,15 +305,15 @@ impl<W: Way> RedisSurvey<W> {
 }
 
 #[async_trait::async_trait(?Send)]
-impl<W: Way> Survey for RedisSurvey<W> {
+impl<W: Access> Survey for RedisSurvey<W> {
     async fn connect(&mut self) -> Result<(), Error> {
         self.way.connect().await
     }
 
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
         let keys = Keys::at(self.namespace.join(':', key));
         let raw = self.read(&keys).await?;
-        Ok(raw.seen(Spot::of(key, keys.lock)))
+        Ok(raw.seen(Location::of(key, keys.lock)))
     }
 
     async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
@@ -334,7 +336,7 @@ impl<W: Way> Survey for RedisSurvey<W> {
         self.scan(prefix, most).await
     }
 
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
         let read = self.read_all(spots).await?;
         let seen = spots.iter().zip(read).map(|(spot, raw)| raw.seen(spot.clone()));
         Ok(seen.filter(|seen| seen.state != State::Free).collect())

@@ -34,7 +34,7 @@ const REPLICATION: Duration = Duration::from_secs(1);
 
 /// The answer of one server about a latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::backend) struct Told {
+pub(in crate::backend) struct LatchAnswer {
     /// The state of the latch on this server.
     pub arrivals: Arrivals,
     /// The names that have arrived, as digests; empty if none were requested.
@@ -76,7 +76,7 @@ pub(in crate::backend) fn latch_request(meeting: &Meeting, ask: Ask<'_>) -> Cmd 
 }
 
 /// Reads the answer to [`latch_request`]; `None` if it is malformed.
-pub(in crate::backend) fn latch_answer(answer: &Value) -> Option<Told> {
+pub(in crate::backend) fn latch_answer(answer: &Value) -> Option<LatchAnswer> {
     let Value::Array(parts) = answer else { return None };
     let [count, failure, digests, names @ ..] = parts.as_slice() else { return None };
     let count = number(count)?.try_into().ok()?;
@@ -87,7 +87,7 @@ pub(in crate::backend) fn latch_answer(answer: &Value) -> Option<Told> {
     }
     let digests =
         digests.as_bytes().chunks(DIGEST).map(|digest| String::from_utf8_lossy(digest).into_owned()).collect();
-    Some(Told { arrivals: Arrivals { count, names: all_names(names)?, failure }, digests })
+    Some(LatchAnswer { arrivals: Arrivals { count, names: all_names(names)?, failure }, digests })
 }
 
 /// Reads the answer to `barrier.lua`; `None` if it is malformed.
@@ -111,14 +111,14 @@ fn all_names(names: &[Value]) -> Option<Vec<String>> {
 
 /// A participant of a latch or barrier, with its connection to the server.
 #[derive(Debug)]
-pub(super) struct Visitor {
+pub(super) struct Participant {
     connection: Master,
     meeting: Meeting,
     /// Number of replicas that must confirm every write.
     replicas: u32,
 }
 
-impl Visitor {
+impl Participant {
     /// Returns a participant at the server behind `connection`. This many `replicas` must confirm each of its writes.
     pub(super) fn new(connection: Master, meeting: Meeting, replicas: u32) -> Self {
         Self { connection, meeting, replicas }
@@ -157,7 +157,7 @@ impl Visitor {
 
 /// One dlock at a latch.
 #[derive(Debug)]
-pub(super) struct RedisLatch(pub Visitor);
+pub(super) struct RedisLatch(pub Participant);
 
 impl RedisLatch {
     async fn write(&mut self, ask: Ask<'_>) -> Result<(), Error> {
@@ -213,13 +213,13 @@ impl Latch for RedisLatch {
 /// One party at a barrier.
 #[derive(Debug)]
 pub(super) struct RedisBarrier {
-    visitor: Visitor,
+    visitor: Participant,
     parties: u32,
 }
 
 impl RedisBarrier {
     /// Returns a party at a barrier for this many `parties`.
-    pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
+    pub(super) fn new(visitor: Participant, parties: u32) -> Self {
         Self { visitor, parties }
     }
 

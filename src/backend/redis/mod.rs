@@ -42,7 +42,7 @@ pub(crate) use self::driver::{DRIVER, PORT, database};
 use self::inspect::RedisSurvey;
 use self::keys::Keys;
 use self::listener::Listener;
-use self::meeting::{RedisBarrier, RedisLatch, Visitor};
+use self::meeting::{Participant, RedisBarrier, RedisLatch};
 use self::probes::{RedisProbes, Watchers};
 use self::rights::Rights;
 pub(super) use self::safety::{inspection, warnings};
@@ -54,7 +54,7 @@ use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::service::Service;
 use crate::backend::survey::Survey;
 use crate::clock::{Instant, before, sleep_until};
@@ -93,14 +93,14 @@ fn heartbeat_ttl(ttl: Duration) -> Duration {
 /// The locks of one redis server.
 #[derive(Debug)]
 pub(crate) struct RedisService {
-    place: Place,
+    place: Home,
     /// Number of replicas that must confirm every grant and renewal.
     replicas: u32,
 }
 
 /// The server that keeps the locks.
 #[derive(Debug)]
-enum Place {
+enum Home {
     /// The server that the URL names.
     Server(Server),
     /// The master that sentinels name.
@@ -137,7 +137,7 @@ impl RedisService {
     /// Returns the locks of `server`; not connected yet. This many `replicas` must confirm every grant and renewal.
     #[must_use]
     pub(super) fn new(server: Server, replicas: u32) -> Self {
-        Self { place: Place::Server(server), replicas }
+        Self { place: Home::Server(server), replicas }
     }
 
     /// Returns the locks of the master that the sentinels at `location` call `name`; not connected yet. This many
@@ -150,7 +150,7 @@ impl RedisService {
         tls: Option<Tls>,
         replicas: u32,
     ) -> Self {
-        Self { place: Place::Master { location, name, database, tls }, replicas }
+        Self { place: Home::Master { location, name, database, tls }, replicas }
     }
 
     /// Returns the connection for the lock of `claim`, or for a latch or barrier of its name; not made yet.
@@ -162,16 +162,16 @@ impl RedisService {
     /// Returns the connection for a user who needs these rights at the server; not made yet.
     fn with(&self, rights: Rights) -> Master {
         match &self.place {
-            Place::Server(server) => Master::named(server.clone().needing(rights)),
-            Place::Master { location, name, database, tls } => {
+            Home::Server(server) => Master::named(server.clone().needing(rights)),
+            Home::Master { location, name, database, tls } => {
                 Master::of(Sentinels::new(location.clone(), name.clone(), *database, tls.clone(), rights))
             }
         }
     }
 
     /// Returns a participant of a latch or barrier; not connected yet.
-    fn visitor(&self, meeting: Meeting) -> Visitor {
-        Visitor::new(self.master(&Claim::like(&meeting)), meeting, self.replicas)
+    fn visitor(&self, meeting: Meeting) -> Participant {
+        Participant::new(self.master(&Claim::like(&meeting)), meeting, self.replicas)
     }
 }
 
@@ -202,10 +202,10 @@ impl Service for RedisService {
         Box::new(RedisSurvey::by(way, namespace))
     }
 
-    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
         let watchers = match &self.place {
-            Place::Server(_) => None,
-            Place::Master { location, name, tls, .. } => Some(Watchers::new(location, name, tls.as_ref())),
+            Home::Server(_) => None,
+            Home::Master { location, name, tls, .. } => Some(Watchers::new(location, name, tls.as_ref())),
         };
         let way = self.with(RedisProbes::rights(&wish.namespace));
         Box::new(RedisProbes::by(way, watchers, self.replicas, wish.namespace))

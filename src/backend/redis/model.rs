@@ -12,7 +12,7 @@ use super::fake::{Fake, Prepared, Store, Thing};
 use super::keys::Keys;
 use super::{attempting, heartbeat_ttl, releasing, renewing};
 use crate::backend::claim::Claim;
-use crate::backend::conformance::rule::{FOREIGN, Rule, Seen, Step, Wish};
+use crate::backend::conformance::rule::{FOREIGN, Request, Rule, Step, StepResult};
 use crate::backend::contender::{Queue, Released, Used};
 use crate::holder::{About, Owner};
 use crate::lock::admission::Mode;
@@ -32,9 +32,9 @@ pub(super) fn claims(modes: &[Mode], ttl: u64, min_hold: u64) -> Vec<Claim> {
     modes.iter().enumerate().map(claim).collect()
 }
 
-pub(super) fn wishes(claims: &[Claim]) -> Vec<Wish> {
+pub(super) fn wishes(claims: &[Claim]) -> Vec<Request> {
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("short");
-    let wish = |claim: &Claim| Wish {
+    let wish = |claim: &Claim| Request {
         mode: claim.mode,
         ttl: millis(claim.ttl),
         heartbeat_ttl: millis(heartbeat_ttl(claim.ttl)),
@@ -49,7 +49,7 @@ struct World {
     /// The request for each step, prepared once.
     requests: HashMap<Step, Prepared>,
     claims: Vec<Claim>,
-    wishes: Vec<Wish>,
+    wishes: Vec<Request>,
     keys: Keys,
     lock: Vec<u8>,
 }
@@ -77,53 +77,53 @@ impl World {
     }
 
     /// Lets the server carry out a step.
-    fn carry_out(&mut self, step: Step) -> Result<Seen, String> {
+    fn carry_out(&mut self, step: Step) -> Result<StepResult, String> {
         Ok(match step {
             Step::Attempt(who, joins) => {
                 let queue = if joins { Queue::Join } else { Queue::Pass };
                 let answer = self.ask(step, |claims| attempting(&claims[who], queue))?;
                 match attempted(&answer).ok_or_else(|| format!("{answer:?}"))? {
-                    Attempted::Granted(token, slot) => Seen::Granted { token, slot },
+                    Attempted::Granted(token, slot) => StepResult::Granted { token, slot },
                     Attempted::Busy(blocker) => {
-                        Seen::Busy { position: u64::try_from(blocker.position).ok().filter(|place| *place > 0) }
+                        StepResult::Busy { position: u64::try_from(blocker.position).ok().filter(|place| *place > 0) }
                     }
-                    Attempted::OtherSlots(other) => Seen::OtherSlots(other.slots),
-                    Attempted::Done(_) => Seen::Done,
+                    Attempted::OtherSlots(other) => StepResult::OtherSlots(other.slots),
+                    Attempted::Done(_) => StepResult::Done,
                     other => return Err(format!("{other:?}")),
                 }
             }
             Step::Renew(who) => {
                 let answer = self.ask(step, |claims| renewing(&claims[who]))?;
                 match renewed(&answer).ok_or_else(|| format!("{answer:?}"))? {
-                    Ok(_) => Seen::Extended,
-                    Err(_) => Seen::NotMine,
+                    Ok(_) => StepResult::Extended,
+                    Err(_) => StepResult::NotMine,
                 }
             }
             Step::Release(who, used) => {
                 let answer = self.ask(step, |claims| releasing(&claims[who], used))?;
                 match released(&answer).ok_or_else(|| format!("{answer:?}"))? {
-                    Released::Freed => Seen::Freed,
-                    Released::Kept => Seen::Kept,
-                    Released::NotMine => Seen::NotMine,
+                    Released::Freed => StepResult::Freed,
+                    Released::Kept => StepResult::Kept,
+                    Released::NotMine => StepResult::NotMine,
                 }
             }
             Step::Pass(millis) => {
                 self.fake.change().pass(millis);
-                Seen::Nothing
+                StepResult::Nothing
             }
             Step::Delete => {
                 self.fake.change().keys.remove(&self.lock);
-                Seen::Nothing
+                StepResult::Nothing
             }
             Step::Undo(_) | Step::Die(_) | Step::Ask(_) | Step::Take(_) => return Err("not here".to_owned()),
             Step::Foreign(millis) => {
                 let mut store = self.fake.change();
                 let ends = store.now() + millis;
                 if store.keys.contains_key(&self.lock) {
-                    return Ok(Seen::Nothing);
+                    return Ok(StepResult::Nothing);
                 }
                 store.keys.insert(self.lock.clone(), (Thing::Text(b"foreign".to_vec()), Some(ends)));
-                Seen::Freed
+                StepResult::Freed
             }
         })
     }

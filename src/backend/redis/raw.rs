@@ -7,7 +7,7 @@ use ::redis::{Cmd, Value};
 
 use crate::backend::redis::answers::{bytes, number, text_of};
 use crate::backend::redis::keys::Keys;
-use crate::backend::survey::{Left, MOST, Party, Seen, Spot, State};
+use crate::backend::survey::{Left, Location, MOST, Party, Snapshot, State};
 use crate::holder::ask::Ask;
 use crate::holder::{Holder, Published};
 use crate::lock::admission::Mode;
@@ -184,14 +184,14 @@ impl Raw {
     }
 
     /// Returns the lock at this place, as the answers show it.
-    pub(in crate::backend) fn seen(&self, spot: Spot) -> Seen {
-        let seen = Seen::free(spot, self.now);
+    pub(in crate::backend) fn seen(&self, spot: Location) -> Snapshot {
+        let seen = Snapshot::free(spot, self.now);
         let seen = match self.kind.as_str() {
             "none" => seen,
             "string" => self.held(seen),
             other => {
                 let state = State::Blocked(format!("a redis {other} at the lock's key"));
-                Seen { state, ..seen }
+                Snapshot { state, ..seen }
             }
         };
         let queue: Vec<Party> = self.queue.iter().enumerate().filter_map(|(at, id)| self.waiter(at, id)).collect();
@@ -200,7 +200,7 @@ impl Raw {
     }
 
     /// Returns this lock with its holders, by the string at its key and the list of co-holders.
-    fn held(&self, seen: Seen) -> Seen {
+    fn held(&self, seen: Snapshot) -> Snapshot {
         let who = Holder::read(&self.value);
         let group = match &who {
             Holder::Dlock(published) => published.mode().filter(|mode| *mode != Mode::Exclusive),
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn who_holds_a_lock_and_who_waits_follows_from_its_keys() {
         let ids = |parties: &[Party]| parties.iter().map(Party::id).collect::<Vec<_>>().join(" ");
-        let exclusive = raw(r#"{"v":1,"id":"a","token":5}"#, &[], &[]).seen(Spot::default());
+        let exclusive = raw(r#"{"v":1,"id":"a","token":5}"#, &[], &[]).seen(Location::default());
         assert_eq!((ids(&exclusive.holders).as_str(), exclusive.holders[0].left), ("a", Some(Left::Millis(1500))));
         assert_eq!((exclusive.now, exclusive.state), (100_005, State::Held));
         // The second one's hold is over.
@@ -294,7 +294,7 @@ mod tests {
             Value::Array(vec![Value::Nil, bulk("shared")]),
             Value::Array(vec![Value::Nil, bulk(r#"{"v":1,"id":"x","host":"h"}"#)]),
         ]);
-        let seen = shared.seen(Spot::default());
+        let seen = shared.seen(Location::default());
         assert_eq!((ids(&seen.holders).as_str(), seen.held_by), ("c a", 2));
         assert_eq!(seen.mode().and_then(Mode::slots), Some(3));
         // A request is for the owner that it names.
@@ -303,9 +303,9 @@ mod tests {
         // A waiter whose heartbeat is missing no longer waits.
         assert_eq!((ids(&seen.queue).as_str(), seen.waiting), ("x", 1));
         assert_eq!(seen.queue[0].mode, Some(Mode::Shared));
-        assert_eq!(raw("", &["a", "100900"], &[]).seen(Spot::default()).state, State::Free);
+        assert_eq!(raw("", &["a", "100900"], &[]).seen(Location::default()).state, State::Free);
         // If the side keys of a group are gone, the text still names one holder.
-        assert_eq!(ids(&raw(group, &[], &[]).seen(Spot::default()).holders), "a");
+        assert_eq!(ids(&raw(group, &[], &[]).seen(Location::default()).holders), "a");
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         holds(4000, (vec(any::answer(), 0..12), vec(any::answer(), 0..6)), |(answers, further)| {
             if let Some(mut raw) = Raw::read(&answers) {
                 raw.learn(&further);
-                let seen = raw.seen(Spot::default());
+                let seen = raw.seen(Location::default());
                 assert!(seen.holders.len() as u64 <= seen.held_by && seen.queue.len() as u64 <= seen.waiting);
             }
             Ok(())

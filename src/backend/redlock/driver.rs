@@ -4,7 +4,7 @@ The URL syntax for several independent redis servers.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Place, Scheme};
+use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{PORT, Server, database};
@@ -61,7 +61,7 @@ impl fmt::Display for Servers {
     }
 }
 
-impl Place for Servers {
+impl Endpoint for Servers {
     fn location(&mut self) -> Option<&mut Location> {
         Some(&mut self.location)
     }

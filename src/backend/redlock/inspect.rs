@@ -19,7 +19,7 @@ use crate::backend::redis::rights::{LOOK, Rights};
 use crate::backend::redlock::errors::{Failures, failed, no_majority, unanswered};
 use crate::backend::redlock::quorum::majority;
 use crate::backend::survey::{
-    Left, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT, Vote,
+    Left, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT, Vote,
 };
 use crate::clock::within;
 use crate::holder::ask::Ask;
@@ -38,14 +38,14 @@ pub(super) struct RedlockSurvey {
 }
 
 /// The lock and its fencing counter on one server; `None` if the server did not answer.
-type Opinion = Option<(Seen, Option<u64>)>;
+type Opinion = Option<(Snapshot, Option<u64>)>;
 
-fn opinion(raw: &Raw, spot: &Spot) -> (Seen, Option<u64>) {
+fn opinion(raw: &Raw, spot: &Location) -> (Snapshot, Option<u64>) {
     (raw.seen(spot.clone()), raw.fence)
 }
 
 /// Combines the servers' opinions of the lock at this place.
-fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
+fn counted(spot: Location, servers: &[String], opinions: &[Opinion]) -> Snapshot {
     let needed = majority(servers.len());
     let silent = opinions.iter().filter(|opinion| opinion.is_none()).count();
     let seen = || opinions.iter().flatten().map(|(seen, _)| seen);
@@ -82,11 +82,11 @@ fn counted(spot: Spot, servers: &[String], opinions: &[Opinion]) -> Seen {
         id: opinion.as_ref().and_then(|(seen, _)| Some(seen.holders.first()?.id())),
     };
     let votes = Some(servers.iter().zip(opinions).map(vote).collect());
-    Seen { state, votes, has_no_queue: true, ..Seen::free(spot, now).held_by(holders, 0) }
+    Snapshot { state, votes, has_no_queue: true, ..Snapshot::free(spot, now).held_by(holders, 0) }
 }
 
 /// Returns the state of the first server that reports the lock as blocked.
-fn blocked<'a>(mut seen: impl Iterator<Item = &'a Seen>) -> State {
+fn blocked<'a>(mut seen: impl Iterator<Item = &'a Snapshot>) -> State {
     seen.find(|seen| matches!(seen.state, State::Blocked(_))).map(|seen| seen.state.clone()).unwrap_or_default()
 }
 
@@ -166,8 +166,8 @@ impl Survey for RedlockSurvey {
         Ok(())
     }
 
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
-        let spot = Spot::of(key, self.namespace.join(':', key));
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
+        let spot = Location::of(key, self.namespace.join(':', key));
         let raw = self.ask(async |survey| survey.read(&Keys::at(spot.place.clone())).await).await?;
         let opinions: Vec<Opinion> = raw.iter().map(|raw| Some(opinion(raw.as_ref()?, &spot))).collect();
         Ok(counted(spot, &self.names_of_servers(), &opinions))
@@ -224,7 +224,7 @@ impl Survey for RedlockSurvey {
         let lists = self.ask(async |survey| survey.scan(prefix, most).await).await?;
         let only_own = lists.iter().flatten().any(|names| names.only_own);
         let is_cut = lists.iter().flatten().any(|names| names.is_cut);
-        let mut all: Vec<Spot> = lists.into_iter().flatten().flat_map(|names| names.found).collect();
+        let mut all: Vec<Location> = lists.into_iter().flatten().flat_map(|names| names.found).collect();
         all.sort_unstable();
         all.dedup();
         let mut smallest = Smallest::new(most);
@@ -237,7 +237,7 @@ impl Survey for RedlockSurvey {
         Ok(Names { only_own, is_cut: is_cut || names.is_cut, ..names })
     }
 
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
         let read = self.ask(async |survey| survey.read_all(spots).await).await?;
         let servers = self.names_of_servers();
         let seen = spots.iter().enumerate().map(|(index, spot)| {
@@ -271,11 +271,11 @@ mod tests {
     fn server(what: &str) -> Opinion {
         let (who, rest) = what.split_once(' ').unwrap_or((what, "5 0"));
         let (left, fence) = rest.split_once(' ').expect("a lease and a counter");
-        let seen = Seen::free(Spot::default(), 100);
+        let seen = Snapshot::free(Location::default(), 100);
         let seen = match who {
             "?" => return None,
             "-" => seen,
-            "list" => Seen { state: State::Blocked("a redis list".to_owned()), ..seen },
+            "list" => Snapshot { state: State::Blocked("a redis list".to_owned()), ..seen },
             who => {
                 let left = Left::Millis(left.parse().expect("a lease"));
                 let text = format!(r#"{{"v":1,"id":"{who}"}}"#);
@@ -304,7 +304,7 @@ mod tests {
         ] {
             let opinions: Vec<Opinion> = servers.split(',').map(server).collect();
             let names: Vec<String> = (0..opinions.len()).map(|index| format!("s{index}")).collect();
-            let seen = counted(Spot::default(), &names, &opinions);
+            let seen = counted(Location::default(), &names, &opinions);
             let mut told = seen.state.name().to_owned();
             for party in &seen.holders {
                 let Some(Left::Millis(left)) = party.left else { panic!("{party:?}") };

@@ -16,7 +16,7 @@ use crate::backend::error::Error;
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure, Meeting};
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::Connection;
-use crate::backend::redis::meeting::{Ask, Told, latch_answer, latch_request};
+use crate::backend::redis::meeting::{Ask, LatchAnswer, latch_answer, latch_request};
 use crate::backend::redlock::errors::{self, Failures};
 use crate::backend::redlock::quorum::majority;
 use crate::clock::{Instant, before, sleep_until};
@@ -44,7 +44,7 @@ pub(super) struct RedlockLatch {
 }
 
 /// Combines the answers of several servers, with at most this many names.
-fn union(told: &[Told], most_names: usize) -> Arrivals {
+fn union(told: &[LatchAnswer], most_names: usize) -> Arrivals {
     let digests: BTreeSet<&str> = told.iter().flat_map(|told| &told.digests).map(String::as_str).collect();
     let names: BTreeSet<&str> = told.iter().flat_map(|told| &told.arrivals.names).map(String::as_str).collect();
     // A server reports only so many digests, but the number of all names.
@@ -63,7 +63,7 @@ impl RedlockLatch {
     }
 
     /// Returns the servers' answers; fails if less than a majority answers, and for [`Ask::Forget`] unless all answer.
-    async fn ask(&mut self, ask: Ask<'_>) -> Result<Vec<Told>, Error> {
+    async fn ask(&mut self, ask: Ask<'_>) -> Result<Vec<LatchAnswer>, Error> {
         let command = &latch_request(&self.meeting, ask);
         let all = self.connections.len();
         let needed = if matches!(ask, Ask::Forget) { all } else { majority(all) };
@@ -97,7 +97,7 @@ impl RedlockLatch {
 }
 
 /// Returns the answer of one server.
-async fn one(connection: &mut Connection, command: &Cmd) -> Result<Told, Error> {
+async fn one(connection: &mut Connection, command: &Cmd) -> Result<LatchAnswer, Error> {
     let asked = async {
         connection.connect().await?;
         // An answer with many names is longer than one about a lock.
@@ -145,25 +145,27 @@ impl Latch for RedlockLatch {
 mod tests {
     use super::*;
 
-    fn told(names: &str, failure: Option<&str>) -> Told {
+    fn told(names: &str, failure: Option<&str>) -> LatchAnswer {
         let names: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
         let count = names.len().try_into().expect("few");
         let failure = failure.map(|by| LatchFailure { by: by.to_owned(), reason: String::new() });
-        Told { digests: names.clone(), arrivals: Arrivals { count, names, failure } }
+        LatchAnswer { digests: names.clone(), arrivals: Arrivals { count, names, failure } }
     }
 
     #[test]
     fn every_name_counts_that_one_server_has() {
         for (servers, count) in [(&["", ""][..], 0), (&["a", ""], 1), (&["a b", "b c"], 3), (&["a b c", "b"], 3)] {
-            let servers: Vec<Told> = servers.iter().map(|names| told(names, None)).collect();
+            let servers: Vec<LatchAnswer> = servers.iter().map(|names| told(names, None)).collect();
             let arrivals = union(&servers, 9);
             assert_eq!(
                 (arrivals.count, arrivals.names.len(), arrivals.failure),
                 (count, usize::try_from(count).expect("few"), None)
             );
         }
-        let full =
-            Told { arrivals: Arrivals { count: 5000, ..Arrivals::default() }, digests: vec!["x".to_owned(); 1000] };
+        let full = LatchAnswer {
+            arrivals: Arrivals { count: 5000, ..Arrivals::default() },
+            digests: vec!["x".to_owned(); 1000],
+        };
         assert_eq!(union(&[full, told("a", None)], 9).count, 5000);
         let failed = union(&[told("a", None), told("", Some("b"))], 9);
         assert_eq!(failed.failure.map(|failure| failure.by), Some("b".to_owned()));

@@ -57,7 +57,7 @@ use crate::backend::claim::Claim;
 use crate::backend::contender::{Adopted, Attempt, Contender, Grant, Lease, Queue, Released, Renewal, Used};
 use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
 use crate::backend::service::Service;
@@ -112,7 +112,7 @@ impl Service for RedlockService {
         Box::new(RedlockSurvey::new(&self.servers, &namespace))
     }
 
-    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
         Box::new(RedlockProbes::new(&self.servers, self.strict, wish.namespace))
     }
 }

@@ -36,7 +36,7 @@ struct Voter {
 }
 
 /// The facts that one server reported, and the lead of its clock over this host's in milliseconds.
-struct Told {
+struct ServerFacts {
     name: String,
     facts: Facts,
     ahead: Option<i128>,
@@ -61,7 +61,7 @@ impl Voter {
         found.into_iter().map(at).collect()
     }
 
-    async fn examine(&mut self, demand: Demand) -> (Option<Told>, Vec<Finding>) {
+    async fn examine(&mut self, demand: Demand) -> (Option<ServerFacts>, Vec<Finding>) {
         let (name, address) = (self.server.to_string(), self.server.address().to_string());
         let asked = bounded(&name, ask(&mut self.connection, demand)).await;
         let here = i128::from(wall_millis());
@@ -69,7 +69,7 @@ impl Voter {
             Ok((facts, findings)) => {
                 let ahead = facts.now.map(|now| i128::from(now) - here);
                 let findings = findings.into_iter().map(|finding| finding.at(&address)).collect();
-                (Some(Told { name: address, facts, ahead }), findings)
+                (Some(ServerFacts { name: address, facts, ahead }), findings)
             }
             Err(error) => (None, vec![Finding::failed("role", &error).borne().at(&address)]),
         }
@@ -89,7 +89,7 @@ impl RedlockProbes {
 }
 
 /// Returns the findings on all servers together.
-fn together(told: &[Told], servers: usize) -> Vec<Finding> {
+fn together(told: &[ServerFacts], servers: usize) -> Vec<Finding> {
     let twins = told.iter().enumerate().find_map(|(at, one)| {
         let id = one.facts.run_id()?;
         told[..at].iter().find(|other| other.facts.run_id() == Some(id)).map(|other| (&other.name, &one.name))
@@ -153,8 +153,8 @@ impl Probes for RedlockProbes {
         let demand = Demand { replicas: 0, strict: self.strict, votes: true };
         let begun = Instant::now();
         let asked = self.voters.iter_mut().filter(|voter| voter.is_met).map(|voter| voter.examine(demand));
-        let (told, findings): (Vec<Option<Told>>, Vec<Vec<Finding>>) = join_all(asked).await.into_iter().unzip();
-        let mut told: Vec<Told> = told.into_iter().flatten().collect();
+        let (told, findings): (Vec<Option<ServerFacts>>, Vec<Vec<Finding>>) = join_all(asked).await.into_iter().unzip();
+        let mut told: Vec<ServerFacts> = told.into_iter().flatten().collect();
         if Instant::now().since(begun).as_millis() > u128::from(FAR) / 2 {
             // The clocks were not read at one moment.
             for one in &mut told {
@@ -184,9 +184,9 @@ mod tests {
     use super::*;
     use crate::backend::redis::facts::facts;
 
-    fn told(name: &str, id: &str, ahead: i128) -> Told {
+    fn told(name: &str, id: &str, ahead: i128) -> ServerFacts {
         let info = Value::BulkString(format!("run_id:{id}\r\n").into_bytes());
-        Told { name: name.to_owned(), facts: facts(&Value::Nil, &[Value::Nil, info]), ahead: Some(ahead) }
+        ServerFacts { name: name.to_owned(), facts: facts(&Value::Nil, &[Value::Nil, info]), ahead: Some(ahead) }
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             (&["a", "", "c"], 0, &["two names of one server would not be noticed: INFO is not allowed"]),
             (&["a", "b", "c"], 600, &["3, of which 1 may be away", "the clocks of the servers are 1200ms apart"]),
         ] {
-            let all: Vec<Told> =
+            let all: Vec<ServerFacts> =
                 ids.iter().enumerate().map(|(at, id)| told(&format!("s{at}"), id, ahead * at as i128)).collect();
             let texts: Vec<String> = together(&all, ids.len()).into_iter().map(|finding| finding.text).collect();
             assert_eq!(texts, expected, "{ids:?}");

@@ -10,12 +10,12 @@ use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::found::Found;
 use crate::backend::sql::link::{Link, Said};
 use crate::backend::sql::looks::{Depth, PAGE};
-use crate::backend::sql::seen::{Line, columns_of, other_name, seen};
+use crate::backend::sql::seen::{SeenRow, columns_of, other_name, seen};
 use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{
-    Kind, Left, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+    Kind, Left, Location, MOST, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
 };
 use crate::clock::{wall_millis, within};
 use crate::holder::ask::Ask;
@@ -61,7 +61,7 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 
     /// Adds the statement that frees the lock, if the lock never expires.
-    fn with_remedy(&self, mut seen: Seen) -> Seen {
+    fn with_remedy(&self, mut seen: Snapshot) -> Snapshot {
         if seen.holders.iter().any(|holder| holder.left == Some(Left::Forever)) {
             seen.remedy = Some(D::LOOKS.remedy(self.connection.table(), &seen.spot.place));
         }
@@ -69,8 +69,8 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 
     /// Returns the place of this lock, its rows and the server's time, also if the database takes two names as equal.
-    async fn read_one(&mut self, key: &Key, depth: Depth) -> Result<(Spot, Vec<Line>, u64), Error> {
-        let mut spot = Spot::of(key, name::row(&self.namespace, key));
+    async fn read_one(&mut self, key: &Key, depth: Depth) -> Result<(Location, Vec<SeenRow>, u64), Error> {
+        let mut spot = Location::of(key, name::row(&self.namespace, key));
         let (mut lines, mut now) = self.read(std::slice::from_ref(&spot), depth).await?;
         if let Some(other) = other_name(&lines, &spot) {
             spot.place = other;
@@ -128,7 +128,7 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 
     /// Returns the rows about these locks, and the server's time.
-    async fn read(&mut self, spots: &[Spot], depth: Depth) -> Result<(Vec<Line>, u64), Error> {
+    async fn read(&mut self, spots: &[Location], depth: Depth) -> Result<(Vec<SeenRow>, u64), Error> {
         let mut rows = Vec::new();
         // Use the first of these requests whose tables all exist. If there are no tables, there are no locks.
         for at in 0..3 {
@@ -145,7 +145,7 @@ impl<D: Dialect> SqlSurvey<D> {
             Some([Some(word), Some(now)]) if word == "time" => now.parse().map_err(|_| self.malformed())?,
             _ => return Err(self.malformed()),
         };
-        let lines: Option<Vec<Line>> = rows.iter().skip(1).map(|row| Line::read(row)).collect();
+        let lines: Option<Vec<SeenRow>> = rows.iter().skip(1).map(|row| SeenRow::read(row)).collect();
         Ok((lines.ok_or_else(|| self.malformed())?, now))
     }
 }
@@ -178,7 +178,7 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
         Ok(())
     }
 
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
         let (spot, lines, now) = self.read_one(key, Depth { holders: MOST, waiters: MOST }).await?;
         Ok(self.with_remedy(seen(spot, &lines, now)))
     }
@@ -263,7 +263,7 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
         }
     }
 
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
         let mut found = Vec::with_capacity(spots.len());
         for spots in spots.chunks(TOGETHER) {
             // The row of the first waiter has the number of waiters.

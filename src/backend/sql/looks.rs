@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::backend::sql::answers::Row;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::template::lines;
-use crate::backend::sql::told::Told;
-use crate::backend::survey::Spot;
+use crate::backend::sql::told::ServerReport;
+use crate::backend::survey::Location;
 
 /// The number of names read at a time.
 pub(crate) const PAGE: usize = 3000;
@@ -49,7 +49,7 @@ pub(crate) struct Looks {
     /// Asks the server about itself.
     pub probe: &'static str,
     /// Evaluates the answer to that, with this host's clock in milliseconds since 1970; `None` if it is malformed.
-    pub told: fn(&[Row], u64) -> Option<Told>,
+    pub told: fn(&[Row], u64) -> Option<ServerReport>,
     /// Quotes a text as a literal.
     pub literal: fn(&str) -> String,
     /// Returns the value of a placeholder that is the same in each request.
@@ -67,7 +67,7 @@ pub(crate) struct Depth {
 
 impl Looks {
     /// Returns the requests for the locks of these rows, best first: each next one does without some of the tables.
-    pub(crate) fn locks(&self, table: &Table, spots: &[Spot], depth: Depth) -> [(String, Tables); 3] {
+    pub(crate) fn locks(&self, table: &Table, spots: &[Location], depth: Depth) -> [(String, Tables); 3] {
         let names: Vec<String> = spots.iter().map(|spot| (self.literal)(&spot.place)).collect();
         let request = |text: &str| {
             self.request(&format!("{}\n{text}", self.time), table, |place| {
@@ -166,7 +166,7 @@ impl Looks {
         use crate::backend::sql::template::statements;
 
         let table = Table::shedlock(quote);
-        let spot = Spot { key: None, place: "dlock:it's {now}".to_owned() };
+        let spot = Location { key: None, place: "dlock:it's {now}".to_owned() };
         let requests = self.locks(&table, std::slice::from_ref(&spot), Depth { holders: 7, waiters: 9 });
         let requests = requests.map(|(request, _)| request);
         let others = [

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::backend::claim::Claim;
-use crate::backend::survey::Spot;
+use crate::backend::survey::Location;
 use crate::key::{Key, Namespace, encoded};
 
 /// The number of characters that fit into the column.
@@ -61,15 +61,15 @@ pub(crate) fn beginning(namespace: &Namespace, prefix: &str) -> String {
 
 /// Returns the lock whose row is called `name`; `None` in another namespace. The key of a cut name is unknown.
 #[must_use]
-pub(crate) fn spot(namespace: &Namespace, name: &str) -> Option<Spot> {
+pub(crate) fn spot(namespace: &Namespace, name: &str) -> Option<Location> {
     if is_plain(namespace, name) {
         // Other programs have names that are not keys.
         let key = Key::parse(name.as_ref()).ok().map(|key| key.as_str().to_owned());
-        return Some(Spot { key, place: name.to_owned() });
+        return Some(Location { key, place: name.to_owned() });
     }
     let encoded = name.strip_prefix(&namespace.prefix(':'))?;
     let encoded = encoded.strip_suffix("%20").map_or_else(|| encoded.to_owned(), |rest| format!("{rest} "));
-    Some(Spot::read(&encoded, name))
+    Some(Location::read(&encoded, name))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ The URL syntax of databases: servers, of which the primary is looked for, or a s
 
 use std::fmt;
 
-use crate::backend::driver::{Place, Scheme};
+use crate::backend::driver::{Endpoint, Scheme};
 use crate::backend::net::location::{Location, encoded};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
@@ -231,7 +231,7 @@ impl fmt::Display for Query<'_> {
     }
 }
 
-impl Place for Database {
+impl Endpoint for Database {
     fn location(&mut self) -> Option<&mut Location> {
         Some(&mut self.location)
     }

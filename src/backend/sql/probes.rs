@@ -14,7 +14,7 @@ use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::link::{Said, Servers};
 use crate::backend::sql::table::Tables;
-use crate::backend::sql::told::Told;
+use crate::backend::sql::told::ServerReport;
 use crate::backend::sql::{errors, name};
 use crate::clock::wall_millis;
 use crate::key::{Key, Namespace};
@@ -35,21 +35,21 @@ const RIGHTS: &str = "INSERT INTO {record} SELECT r.* FROM {record} r WHERE r.na
 #[derive(Debug)]
 pub(super) struct SqlProbes<D: Dialect> {
     servers: Servers,
-    ways: Vec<Way<D>>,
+    ways: Vec<Access<D>>,
     namespace: Namespace,
     dialect: PhantomData<D>,
 }
 
 /// One of the servers, and the connection to it.
 #[derive(Debug)]
-struct Way<D: Dialect> {
+struct Access<D: Dialect> {
     address: Address,
     connection: Connection<D::Link>,
     noted: Noted,
     is_primary: bool,
 }
 
-impl<D: Dialect> Way<D> {
+impl<D: Dialect> Access<D> {
     async fn meet(&mut self, servers: &Servers) -> Vec<Finding> {
         let name = servers.one(&self.address);
         // Both protocols begin in plain text.
@@ -99,13 +99,13 @@ impl<D: Dialect> SqlProbes<D> {
             let location = Location { addresses: vec![address.clone()], ..servers.location.clone() };
             let tls = servers.tls.as_ref().map(|tls| tls.noting(noted.clone()));
             let connection = Connection::new(Servers { location, tls, ..servers.clone() }, table.clone());
-            Way { address: address.clone(), connection, noted, is_primary: false }
+            Access { address: address.clone(), connection, noted, is_primary: false }
         };
         let ways = servers.location.addresses.iter().map(way).collect();
         Self { servers, ways, namespace, dialect: PhantomData }
     }
 
-    fn primary(&mut self) -> Option<&mut Way<D>> {
+    fn primary(&mut self) -> Option<&mut Access<D>> {
         self.ways.iter_mut().find(|way| way.is_primary)
     }
 
@@ -208,7 +208,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
         let answer = self.ask(D::LOOKS.probe, Tables::NONE, |_| None).await;
         let here = sent.midpoint(wall_millis());
         let mut findings = match answer.map(|rows| (D::LOOKS.told)(&rows, here)) {
-            Ok(Some(Told { mut findings, process })) => {
+            Ok(Some(ServerReport { mut findings, process })) => {
                 findings.extend(self.pooler(process));
                 findings
             }

@@ -46,14 +46,14 @@ struct Request<'a> {
 
 /// The latch or barrier to which the records belong.
 #[derive(Debug)]
-struct Place {
+struct RecordPlace {
     /// The name of the lock's row beside which they are kept.
     name: String,
     /// The kind: `latch` or `barrier`.
     what: &'static str,
 }
 
-impl Place {
+impl RecordPlace {
     /// Returns these statements for `request`, each as its own transaction.
     fn requests<D: Dialect>(&self, statements: &D, texts: &[&str], request: &Request<'_>) -> String {
         let filled = |text: &&&str| statements.request(text, &|place| self.value::<D>(statements, place, request));
@@ -101,7 +101,7 @@ fn kept_as(name: &str) -> String {
 #[derive(Debug)]
 pub(super) struct SqlRecords<D: Dialect> {
     meeting: Meeting,
-    place: Place,
+    place: RecordPlace,
     session: Session<D>,
     /// `true` if the table may be missing, as far as is known.
     is_missing: bool,
@@ -114,7 +114,7 @@ pub(super) struct SqlRecords<D: Dialect> {
 impl<D: Dialect> SqlRecords<D> {
     /// Creates the records of a latch or barrier (`what`) on this connection, which need not be made yet.
     pub(super) fn new(meeting: Meeting, what: &'static str, connection: Connection<D::Link>) -> Self {
-        let place = Place { name: name::row(&meeting.namespace, &meeting.key), what };
+        let place = RecordPlace { name: name::row(&meeting.namespace, &meeting.key), what };
         let session = Session::new(&Claim::like(&meeting), connection);
         Self { meeting, place, session, is_missing: true, is_deaf: false, last: (Moment::default(), Instant::now()) }
     }
@@ -232,7 +232,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
 pub(crate) fn check<D: Dialect>(table: Table) {
     let claim = Claim::example("dlock", "it's {now}").expect("names");
     let statements = D::new(table, &claim, Duration::from_secs(15));
-    let place = Place { name: "dlock:it's {now}".to_owned(), what: "latch" };
+    let place = RecordPlace { name: "dlock:it's {now}".to_owned(), what: "latch" };
     let of = D::RECORDS;
     let texts = [("{a}".to_owned(), "b'".to_owned())];
     let seen = Some(Moment { version: 7, micros: 8 });

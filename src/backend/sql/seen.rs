@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::backend::sql::owner;
 use crate::backend::sql::published::{Columns, Member};
-use crate::backend::survey::{Left, Party, Seen, Spot, State};
+use crate::backend::survey::{Left, Location, Party, Snapshot, State};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::lock::admission::Mode;
@@ -30,7 +30,7 @@ enum Kind {
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct SeenRow {
     kind: Kind,
     /// The name of the lock's row.
     name: String,
@@ -47,7 +47,7 @@ pub(crate) struct Line {
     ask: Option<String>,
 }
 
-impl Line {
+impl SeenRow {
     /// Reads a row; `None` if it does not have the form that the statements give. The tables may contain anything:
     /// values that are malformed there are unknown. The columns are the word, the name of the lock's row, the owner,
     /// the token, the published metadata, the start, the end, the mode, the slot, `done`, the minimum hold, the number
@@ -128,33 +128,33 @@ fn number<N: FromStr>(field: Option<&str>) -> Option<N> {
 
 /// Returns the name of the lock's row if the database takes it and the one of `spot` as equal.
 #[must_use]
-pub(crate) fn other_name(lines: &[Line], spot: &Spot) -> Option<String> {
+pub(crate) fn other_name(lines: &[SeenRow], spot: &Location) -> Option<String> {
     let names = || lines.iter().filter(|line| line.kind == Kind::Lock).map(|line| &line.name);
     if names().any(|name| *name == spot.place) { None } else { names().next().cloned() }
 }
 
 /// Returns the columns of the row with this name if this party, which is another program, has the lock.
 #[must_use]
-pub(crate) fn columns_of<'a>(lines: &'a [Line], place: &str, party: &Party) -> Option<&'a Columns> {
+pub(crate) fn columns_of<'a>(lines: &'a [SeenRow], place: &str, party: &Party) -> Option<&'a Columns> {
     let mut rows = lines.iter().filter(|line| line.kind == Kind::Lock && line.name == place);
     rows.find(|line| line.columns.is_foreign() && line.party().id() == party.id()).map(|line| &line.columns)
 }
 
 /// Returns the lock at this place, by those `lines` that are about its row. `now` is the database's time.
 #[must_use]
-pub(crate) fn seen(spot: Spot, lines: &[Line], now: u64) -> Seen {
+pub(crate) fn seen(spot: Location, lines: &[SeenRow], now: u64) -> Snapshot {
     let of = |kind| lines.iter().filter(move |line| line.kind == kind);
     let about = |kind| of(kind).filter(|line| line.name == spot.place).collect::<Vec<_>>();
     let (rows, members, waiters) = (about(Kind::Lock), about(Kind::Member), about(Kind::Waiter));
-    let count = |lines: &[&Line]| lines.first().map_or(0, |line| line.count);
-    let parties = |lines: &[&Line]| lines.iter().map(|line| line.party()).collect::<Vec<_>>();
+    let count = |lines: &[&SeenRow]| lines.first().map_or(0, |line| line.count);
+    let parties = |lines: &[&SeenRow]| lines.iter().map(|line| line.party()).collect::<Vec<_>>();
     let (queue, waiting) = (parties(&waiters), count(&waiters));
     let held = match rows.first() {
-        None => return Seen::free(spot, now).awaited_by(queue, waiting),
+        None => return Snapshot::free(spot, now).awaited_by(queue, waiting),
         Some(row) if owner::read_group(&row.columns.locked_by).is_some() => (parties(&members), count(&members)),
         Some(row) => (vec![row.party()], 1),
     };
-    let seen = Seen { state: State::Held, ..Seen::free(spot, now) };
+    let seen = Snapshot { state: State::Held, ..Snapshot::free(spot, now) };
     seen.held_by(held.0, held.1).awaited_by(queue, waiting)
 }
 
@@ -179,9 +179,9 @@ mod tests {
         text.split_whitespace().map(field).collect()
     }
 
-    fn seen_of(rows: &[&str]) -> Seen {
-        let lines: Vec<Line> = rows.iter().map(|text| Line::read(&row(text)).expect(text)).collect();
-        seen(Spot { key: None, place: "dlock:job".to_owned() }, &lines, NOW)
+    fn seen_of(rows: &[&str]) -> Snapshot {
+        let lines: Vec<SeenRow> = rows.iter().map(|text| SeenRow::read(&row(text)).expect(text)).collect();
+        seen(Location { key: None, place: "dlock:job".to_owned() }, &lines, NOW)
     }
 
     /// Describes in one line what was seen.
@@ -278,7 +278,7 @@ mod tests {
             "lock dlock:job web1 - - 90000 120000 - - - - - 100000 -",
             "other dlock:job web1 - - 90000 120000 - - - - 1 100000 -",
         ] {
-            assert_eq!(Line::read(&row(text)), None, "{text}");
+            assert_eq!(SeenRow::read(&row(text)), None, "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::backend::meeting::records::{RecordedBarrier, RecordedLatch};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::service::Service;
 use crate::backend::sql::connection::Connection;
 use crate::backend::sql::contender::SqlContender;
@@ -86,7 +86,7 @@ impl<D: Dialect> Service for SqlService<D> {
         Box::new(SqlSurvey::<D>::new(connection, namespace))
     }
 
-    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
         let user = || here::user_name(nix::unistd::geteuid().as_raw());
         let connection = self.connection(user, Purpose::Locks);
         Box::new(SqlProbes::<D>::new(&connection, wish.namespace))

@@ -29,12 +29,12 @@ pub(super) struct Session<D: Dialect> {
     pub connection: Connection<D::Link>,
     /// The statements.
     pub statements: D,
-    lack: Lack,
+    lack: MissingTables,
 }
 
 /// The missing tables, as far as a session knows.
 #[derive(Debug, Default)]
-struct Lack {
+struct MissingTables {
     /// `true` if the last request found one missing.
     missing: bool,
     /// The number of times they were made since a request last found all of them.
@@ -62,7 +62,7 @@ impl<D: Dialect> Session<D> {
     /// Creates a session for `claim` on this connection, which need not be made yet.
     pub(super) fn new(claim: &Claim, connection: Connection<D::Link>) -> Self {
         let statements = D::new(connection.table().clone(), claim, heartbeat_ttl(claim.ttl));
-        Self { connection, statements, lack: Lack::default() }
+        Self { connection, statements, lack: MissingTables::default() }
     }
 
     /// Makes sure that there is a connection on which nothing is unanswered, and makes the tables if they are missing.

@@ -6,7 +6,7 @@ use crate::backend::probing::Finding;
 
 /// A server's report about itself.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ServerReport {
     /// The findings of the check.
     pub findings: Vec<Finding>,
     /// The number of the process that answered, if servers have such numbers.

@@ -4,7 +4,7 @@ The latches and barriers that a list names.
 
 use std::collections::BTreeSet;
 
-use crate::backend::survey::Spot;
+use crate::backend::survey::Location;
 
 /// A kind of meeting point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub(crate) enum Kind {
 pub(crate) struct Meetings {
     prefix: String,
     /// The latches with a name that has arrived, or with a failure.
-    pub latches: BTreeSet<Spot>,
+    pub latches: BTreeSet<Location>,
     /// The barriers where parties wait; `None` if the service has no barriers.
-    pub barriers: Option<BTreeSet<Spot>>,
+    pub barriers: Option<BTreeSet<Location>>,
 }
 
 impl Meetings {
@@ -40,12 +40,12 @@ impl Meetings {
 
     /// Returns `true` if its name begins with the prefix. An unknown name begins with no prefix but the empty one.
     #[must_use]
-    pub(crate) fn wants(&self, spot: &Spot) -> bool {
+    pub(crate) fn wants(&self, spot: &Location) -> bool {
         spot.key.as_deref().unwrap_or_default().starts_with(&self.prefix)
     }
 
     /// Adds one, whatever its name.
-    pub(crate) fn add(&mut self, kind: Kind, spot: Spot) {
+    pub(crate) fn add(&mut self, kind: Kind, spot: Location) {
         match kind {
             Kind::Latch => self.latches.insert(spot),
             Kind::Barrier => self.barriers.as_mut().is_some_and(|barriers| barriers.insert(spot)),

@@ -5,13 +5,13 @@ The names of the locks that were found, of which only the smallest are kept.
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use crate::backend::survey::Spot;
+use crate::backend::survey::Location;
 
 /// The locks that were found, and their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     /// The locks with the smallest names.
-    pub found: Vec<Spot>,
+    pub found: Vec<Location>,
     /// Number of all locks; `None` if counting them would cost a request for each.
     pub total: Option<u64>,
     /// `true` if there are more locks than `found` has.
@@ -24,7 +24,7 @@ pub(crate) struct Names {
 
 /// A lock in the order of a list.
 #[derive(Debug, PartialEq, Eq)]
-struct ByName(Spot);
+struct ByName(Location);
 
 impl Ord for ByName {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -55,7 +55,7 @@ impl Smallest {
     }
 
     /// Adds a name.
-    pub(crate) fn add(&mut self, spot: Spot) {
+    pub(crate) fn add(&mut self, spot: Location) {
         self.kept.insert(ByName(spot));
         if self.most.is_some_and(|most| self.kept.len() > most) {
             self.kept.pop_last();

@@ -35,7 +35,7 @@ fn the_smallest_names_are_kept() {
     let names = |most: Option<usize>| {
         let mut smallest = Smallest::new(most);
         for name in ["c", "a", "d", "b", "a"] {
-            smallest.add(Spot::read(name, name));
+            smallest.add(Location::read(name, name));
         }
         let names = smallest.names(Some(4));
         (names.found.iter().map(|spot| spot.place.clone()).collect::<String>(), names.is_cut)
@@ -62,7 +62,8 @@ fn a_request_to_somebody_who_still_uses_the_lock_is_no_break_yet() {
     let (user, done) = (party(r#"{"v":1,"id":"ab"}"#), party(r#"{"v":1,"done":true,"id":"ab"}"#));
     let other = party(r#"{"v":1,"id":"cd"}"#);
     let broken = |holders: &[&Party], trace: Option<Ask>| {
-        let seen = Seen::free(Spot::default(), 9).held_by(holders.iter().map(|&party| party.clone()).collect(), 0);
+        let seen =
+            Snapshot::free(Location::default(), 9).held_by(holders.iter().map(|&party| party.clone()).collect(), 0);
         seen.broken_by(trace).last_break.is_some()
     };
     for (holders, expected) in

@@ -11,7 +11,7 @@ use crate::backend::error::Error;
 use crate::backend::meeting::rule::{Mark, Step, step};
 use crate::backend::meeting::{Barrier, Gathering, contended};
 use crate::backend::zookeeper::directories::MADE_BY_DLOCK;
-use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
+use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Participant, decoded, encoded, event};
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
 
@@ -21,7 +21,7 @@ fn is_late(error: &ZkError) -> bool {
 }
 
 /// A mark as read from the directory.
-struct Seen {
+struct SeenMark {
     mark: Mark,
     /// The name of its node.
     node: String,
@@ -30,7 +30,7 @@ struct Seen {
 
 /// One party at a barrier.
 pub(super) struct ZookeeperBarrier {
-    visitor: Visitor,
+    visitor: Participant,
     parties: u32,
     /// The watch on the directory, which reports that a party comes or goes.
     children: Option<OneshotWatcher>,
@@ -40,7 +40,7 @@ pub(super) struct ZookeeperBarrier {
 
 impl ZookeeperBarrier {
     /// Creates one party of a barrier for this number of `parties`.
-    pub(super) fn new(visitor: Visitor, parties: u32) -> Self {
+    pub(super) fn new(visitor: Participant, parties: u32) -> Self {
         Self { visitor, parties, children: None, own: None }
     }
 
@@ -64,7 +64,7 @@ impl ZookeeperBarrier {
 
     /// Reads the directory's version, and after it the live marks, so that none of them is older than that version.
     /// Returns `None` if there is no directory.
-    async fn marks(&mut self) -> Result<Option<(i32, Vec<Seen>)>, ZkError> {
+    async fn marks(&mut self) -> Result<Option<(i32, Vec<SeenMark>)>, ZkError> {
         let path = self.visitor.directory();
         let asked = self.visitor.ask(|client| async move { client.check_stat(&path).await }).await;
         let Some(directory) = asked? else { return Ok(None) };
@@ -79,7 +79,7 @@ impl ZookeeperBarrier {
             let session = self.visitor.contender.session.as_ref();
             // A mark of an earlier session of ours is about to disappear.
             if mark.id != id || session.is_some_and(|session| session.is_own(&stat)) {
-                all.push(Seen { mark: Mark { order: stat.czxid, ..mark }, node, version: stat.version });
+                all.push(SeenMark { mark: Mark { order: stat.czxid, ..mark }, node, version: stat.version });
             }
         }
         Ok(Some((directory.version, all)))
@@ -105,10 +105,10 @@ impl ZookeeperBarrier {
     }
 
     /// Opens all marks that wait with ours. Fails if one has changed, or if a party came after directory `version`.
-    async fn open(&mut self, version: i32, seen: &[Seen]) -> Result<(), ZkError> {
+    async fn open(&mut self, version: i32, seen: &[SeenMark]) -> Result<(), ZkError> {
         let (directory, own) = (self.visitor.directory(), self.mark());
         let waiting = seen.iter().filter(|seen| seen.mark.waits_with(&own));
-        let opened = |seen: &Seen| (self.visitor.node(&seen.node), seen.mark.opened().text(), seen.version);
+        let opened = |seen: &SeenMark| (self.visitor.node(&seen.node), seen.mark.opened().text(), seen.version);
         let opened: Vec<(String, String, i32)> = waiting.map(opened).collect();
         let asked = self.visitor.ask(|client| async move {
             let mut writer = client.new_multi_writer();

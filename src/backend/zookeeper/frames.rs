@@ -74,7 +74,7 @@ pub(super) fn asked_session(frame: &[u8]) -> Option<u64> {
 
 /// A server's answer to a connect request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Welcome {
+pub(super) enum ConnectReply {
     /// The server granted or continues a session of this length in milliseconds.
     Session(u32),
     /// The session no longer exists.
@@ -82,7 +82,7 @@ pub(super) enum Welcome {
 }
 
 /// Parses the reply to a connect request.
-pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
+pub(super) fn welcome(frame: &[u8]) -> io::Result<ConnectReply> {
     let read = || {
         let mut body = Body(frame.get(4..)?);
         let (version, timeout, session) = (body.int()?, body.int()?, body.long()?);
@@ -93,8 +93,8 @@ pub(super) fn welcome(frame: &[u8]) -> io::Result<Welcome> {
         (version == 0 && password.len() == 16 && tail_fits).then_some((timeout, session))
     };
     match read() {
-        Some((_, 0)) => Ok(Welcome::Expired),
-        Some((timeout @ 1.., _)) => Ok(Welcome::Session(timeout)),
+        Some((_, 0)) => Ok(ConnectReply::Expired),
+        Some((timeout @ 1.., _)) => Ok(ConnectReply::Session(timeout)),
         _ => Err(malformed("its answer to the connect request has no sense")),
     }
 }

@@ -37,7 +37,7 @@ pub(super) enum Listed {
 
 /// A minimum hold, with its end by this host's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct MinimumHold {
     /// The hold, with its owner.
     pub hold: Hold,
     /// The end of the hold.

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use crate::backend::error::Error;
 use crate::backend::net::location::nested_hint;
 use crate::backend::survey::{
-    Kind, MOST, Meetings, Names, Party, Seen, Smallest, Spot, State, Successes, Survey, TIMEOUT,
+    Kind, Location, MOST, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
 };
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
@@ -135,7 +135,7 @@ impl ZookeeperSurvey {
     }
 
     /// Adds the requests to stop that were made to the holders.
-    async fn hear(&mut self, directory: &Directory, children: &[String], seen: &mut Seen) -> Result<(), Error> {
+    async fn hear(&mut self, directory: &Directory, children: &[String], seen: &mut Snapshot) -> Result<(), Error> {
         let node = |party: &Party| heeded(&nodes(directory, children, party.who.id()?)).cloned();
         let (at, paths): (Vec<usize>, Vec<String>) =
             seen.holders.iter().enumerate().filter_map(|(at, party)| Some((at, node(party)?))).unzip();
@@ -229,7 +229,7 @@ impl Survey for ZookeeperSurvey {
         Ok(())
     }
 
-    async fn look(&mut self, key: &Key) -> Result<Seen, Error> {
+    async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
         let directory = self.directory(key)?;
         let path = directory.path().to_owned();
         let watched = self.ask(directory.path(), |client| async move {
@@ -242,7 +242,7 @@ impl Survey for ZookeeperSurvey {
         self.watch = Some(watched.await?);
         let [children, holds] = self.both(&directory).await?;
         let found = self.find(&directory, &children, &holds).await?;
-        let mut seen = found.seen(Spot::of(key, directory.path()), wall_millis());
+        let mut seen = found.seen(Location::of(key, directory.path()), wall_millis());
         self.hear(&directory, &children, &mut seen).await?;
         Ok(seen)
     }
@@ -271,7 +271,7 @@ impl Survey for ZookeeperSurvey {
             // Without a namespace, directories of others may have names that no lock can have.
             let Ok(directory) = self.directory(&key) else { continue };
             if let Some(done) = self.last_success(&key).await? {
-                found.add(Spot::of(&key, directory.path()), done);
+                found.add(Location::of(&key, directory.path()), done);
             }
         }
         Ok(found)
@@ -288,7 +288,7 @@ impl Survey for ZookeeperSurvey {
                 let is_in_use =
                     if kind == Kind::Latch { self.is_in_use(&path, &nodes).await? } else { !nodes.is_empty() };
                 if is_in_use {
-                    found.add(kind, Spot::of(&key, path));
+                    found.add(kind, Location::of(&key, path));
                 }
             }
         }
@@ -321,13 +321,14 @@ impl Survey for ZookeeperSurvey {
         let mut smallest = Smallest::new(None);
         for key in self.keys(prefix, key_of).await? {
             if let Ok(directory) = self.directory(&key) {
-                smallest.add(Spot::of(&key, directory.path()));
+                smallest.add(Location::of(&key, directory.path()));
             }
         }
         // Finding out which of them are locks takes requests for each one.
         let (mut held, mut total) = (Smallest::new(most), 0);
         for spots in smallest.names(None).found.chunks(TOGETHER) {
-            let beside = |spot: &Spot| Key::parse(spot.name().as_ref()).ok().and_then(|key| self.directory(&key).ok());
+            let beside =
+                |spot: &Location| Key::parse(spot.name().as_ref()).ok().and_then(|key| self.directory(&key).ok());
             let next: Vec<String> = spots.iter().filter_map(beside).map(|directory| directory.beside()).collect();
             let own: Vec<String> = spots.iter().map(|spot| spot.place.clone()).collect();
             let (children, holds) = (self.list(&own).await?, self.list(&next).await?);
@@ -344,7 +345,7 @@ impl Survey for ZookeeperSurvey {
         Ok(held.names(Some(total)))
     }
 
-    async fn look_at(&mut self, spots: &[Spot]) -> Result<Vec<Seen>, Error> {
+    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
         let mut found = Vec::with_capacity(spots.len());
         for spot in spots {
             let Ok(key) = Key::parse(spot.name().as_ref()) else { continue };

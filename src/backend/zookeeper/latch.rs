@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::error::Error;
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure, contended};
-use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Visitor, decoded, encoded, event};
+use crate::backend::zookeeper::meeting::{LOOK, LOOKS, Participant, decoded, encoded, event};
 use crate::backend::zookeeper::nodes::absent;
 use crate::clock::{Instant, sleep_until};
 
@@ -23,7 +23,7 @@ const FAILURE: &str = "!failed";
 /// The data of a latch's node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Kept {
+struct ArrivalNode {
     /// The time for which the node counts, in milliseconds.
     keep: u64,
     #[serde(flatten)]
@@ -33,13 +33,13 @@ struct Kept {
 /// Returns the time until which a node with this data counts, in milliseconds since 1970 by the servers' clock; `None` if it is
 /// no node of a latch.
 pub(super) fn counts_until(data: &[u8], stat: &Stat) -> Option<u64> {
-    let kept = serde_json::from_slice::<Kept>(data).ok()?;
+    let kept = serde_json::from_slice::<ArrivalNode>(data).ok()?;
     Some(u64::try_from(stat.mtime).unwrap_or_default().saturating_add(kept.keep))
 }
 
 /// One dlock at a latch.
 pub(super) struct ZookeeperLatch {
-    visitor: Visitor,
+    visitor: Participant,
     /// The expiry of each node that was read, in milliseconds since 1970 by the servers' clock.
     known: HashMap<String, u64>,
     watcher: Option<OneshotWatcher>,
@@ -47,13 +47,13 @@ pub(super) struct ZookeeperLatch {
 
 impl ZookeeperLatch {
     /// Creates a latch that has not been looked at yet.
-    pub(super) fn new(visitor: Visitor) -> Self {
+    pub(super) fn new(visitor: Participant) -> Self {
         Self { visitor, known: HashMap::new(), watcher: None }
     }
 
     /// Creates the node of this name, replacing an existing one.
     async fn write(&mut self, node: &str, failure: LatchFailure, keep: Duration) -> Result<(), Error> {
-        let kept = Kept { keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX), failure };
+        let kept = ArrivalNode { keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX), failure };
         // A struct of texts and numbers always serializes.
         let data = serde_json::to_vec(&kept).unwrap_or_default();
         let acls = self.visitor.acls();
@@ -92,7 +92,7 @@ impl ZookeeperLatch {
             nodes.into_iter().filter(|node| node == FAILURE || !self.known.contains_key(node)).collect();
         let mut failure = None;
         for (node, data, stat) in self.visitor.read(&unknown).await? {
-            let Ok(kept) = serde_json::from_slice::<Kept>(&data) else { continue };
+            let Ok(kept) = serde_json::from_slice::<ArrivalNode>(&data) else { continue };
             let until = u64::try_from(stat.mtime).unwrap_or_default().saturating_add(kept.keep);
             if until <= now {
                 continue;
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_back() {
         let failure = LatchFailure { by: "unit".to_owned(), reason: "red".to_owned() };
-        let text = serde_json::to_string(&Kept { keep: 7, failure: failure.clone() }).expect("text");
-        let kept: Kept = serde_json::from_str(&text).expect("kept");
+        let text = serde_json::to_string(&ArrivalNode { keep: 7, failure: failure.clone() }).expect("text");
+        let kept: ArrivalNode = serde_json::from_str(&text).expect("kept");
         assert_eq!((kept.keep, kept.failure), (7, failure));
     }
 }

@@ -9,10 +9,10 @@ and the minimum holds.
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::zookeeper::hold::{Hold, Kept};
+use crate::backend::zookeeper::hold::{Hold, MinimumHold};
 use crate::backend::zookeeper::names::{Names, contender, contender_of, mode_in, sequence};
 use crate::clock::Instant;
-use crate::lock::admission::{Entry, Mode, Place, Watch, enters, holders, place};
+use crate::lock::admission::{Entry, Mode, QueuePlace, Watch, enters, holders, place};
 
 /// The prefix of the names of minimum holds' entries, before their index; no node's name has a slash.
 const KEPT: &str = "/";
@@ -32,7 +32,7 @@ pub(super) enum Who {
     /// A contender.
     Rival(Rival),
     /// An earlier holder, by its minimum hold.
-    Kept(Box<Hold>),
+    MinimumHold(Box<Hold>),
 }
 
 /// The event that can let a waiter in.
@@ -45,7 +45,7 @@ pub(super) enum Awaited {
     /// Any of the nodes of these names disappears.
     Any(Vec<String>),
     /// The minimum hold of this owner ends.
-    Kept(String),
+    MinimumHold(String),
 }
 
 /// The reason why we cannot enter, and what to wait for.
@@ -68,7 +68,7 @@ pub(super) struct Behind {
 /// Our standing in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Not certain until it is known whether these have entered a slot: see [`Line::tell`].
+    /// Not certain until it is known whether these have entered a slot: see [`QueueView::tell`].
     Unknown(Vec<Rival>),
     /// We are in the queue, and the lock is ours once it is certain that no minimum hold is in the way.
     Enters {
@@ -76,7 +76,7 @@ pub(super) enum Standing {
         slot: Option<u32>,
     },
     /// We are not in the queue, and could enter at once if we were and no minimum hold were in the way.
-    Welcome,
+    ConnectReply,
     /// We cannot enter, or could not if we were in the queue.
     Behind(Behind),
     /// Another number of slots is in use.
@@ -90,7 +90,7 @@ pub(super) enum Standing {
 
 /// The contenders for a lock.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct QueueView {
     /// The contenders, oldest first.
     entries: Vec<Entry>,
     /// The nodes of each contender, by the name of its entry.
@@ -102,7 +102,7 @@ pub(super) struct Line {
     /// The names of the entries for which it is known whether they have entered a slot.
     read: BTreeSet<String>,
     /// The minimum holds that are not over, the first to end first; `None` until they have been read.
-    kept: Option<Vec<Kept>>,
+    kept: Option<Vec<MinimumHold>>,
 }
 
 /// Returns the contenders whose nodes are among the `children` of a lock's directory, oldest first. The slots that they
@@ -126,7 +126,7 @@ pub(super) fn contenders(children: &[String]) -> Vec<(Entry, Rival)> {
     contenders
 }
 
-impl Line {
+impl QueueView {
     /// Builds the queue from the `children` of a lock's directory, for the contender with these `names`. `entered` has
     /// the known slots, keyed by last node.
     pub(super) fn read(children: &[String], names: &Names, entered: &BTreeMap<String, u32>) -> Self {
@@ -176,7 +176,7 @@ impl Line {
     }
 
     /// Records the minimum holds that are not over, except those whose owners still contend: they add nothing.
-    pub(super) fn keep(&mut self, mut holds: Vec<Kept>) {
+    pub(super) fn keep(&mut self, mut holds: Vec<MinimumHold>) {
         let contends = |name: &String| *name == self.own || self.nodes.contains_key(name);
         holds.retain(|kept| !contends(&contender_of(kept.hold.owner())));
         holds.sort_by_key(|kept| kept.over);
@@ -196,11 +196,13 @@ impl Line {
         let line = self.whole();
         let before: Vec<&Entry> = line.iter().filter(|entry| *entry < own).collect();
         match place(&line, |entry| entry.name == self.own) {
-            Place::Missing => self.outlook(),
-            Place::OtherSlots(slots) => self.other_slots(slots, &line),
-            Place::Enters { slot } => Standing::Enters { slot },
-            Place::Behind { watch: Watch::Turn(entry), .. } if self.is_unread(&entry) => self.unknown(&entry, &before),
-            Place::Behind { holder, watch, position } => self.behind(&holder, &watch, position, &before),
+            QueuePlace::Missing => self.outlook(),
+            QueuePlace::OtherSlots(slots) => self.other_slots(slots, &line),
+            QueuePlace::Enters { slot } => Standing::Enters { slot },
+            QueuePlace::Behind { watch: Watch::Turn(entry), .. } if self.is_unread(&entry) => {
+                self.unknown(&entry, &before)
+            }
+            QueuePlace::Behind { holder, watch, position } => self.behind(&holder, &watch, position, &before),
         }
     }
 
@@ -220,7 +222,7 @@ impl Line {
                 until: None,
                 is_entering: false,
             }),
-            _ => Standing::Welcome,
+            _ => Standing::ConnectReply,
         }
     }
 
@@ -254,7 +256,7 @@ impl Line {
     /// Converts `watch` to the event that we wait for, with the end of a minimum hold that is part of it.
     fn awaited(&self, watch: &Watch) -> (Awaited, Option<Instant>) {
         let last = |entry: &Entry| self.rival(entry).last;
-        let kept = |kept: &Kept| (Awaited::Kept(kept.hold.owner().to_owned()), Some(kept.over));
+        let kept = |kept: &MinimumHold| (Awaited::MinimumHold(kept.hold.owner().to_owned()), Some(kept.over));
         match watch {
             Watch::Gone(entry) => self.kept_by(entry).map_or_else(|| (Awaited::Gone(last(entry)), None), kept),
             Watch::Turn(entry) => self.kept_by(entry).map_or_else(|| (Awaited::Turn(last(entry)), None), kept),
@@ -277,7 +279,7 @@ impl Line {
         if kept.is_empty() {
             return Cow::Borrowed(&self.entries);
         }
-        let entry = |(order, kept): (i64, &Kept)| Entry {
+        let entry = |(order, kept): (i64, &MinimumHold)| Entry {
             order,
             name: format!("{KEPT}{}", order.wrapping_sub(i64::MIN)),
             mode: kept.hold.mode(),
@@ -287,7 +289,7 @@ impl Line {
     }
 
     /// Returns the minimum hold that this entry stands for, if it does.
-    fn kept_by(&self, entry: &Entry) -> Option<&Kept> {
+    fn kept_by(&self, entry: &Entry) -> Option<&MinimumHold> {
         let index: usize = entry.name.strip_prefix(KEPT)?.parse().ok()?;
         self.kept.as_ref()?.get(index)
     }
@@ -303,7 +305,7 @@ impl Line {
 
     fn who(&self, entry: &Entry) -> Who {
         match self.kept_by(entry) {
-            Some(kept) => Who::Kept(Box::new(kept.hold.clone())),
+            Some(kept) => Who::MinimumHold(Box::new(kept.hold.clone())),
             None => Who::Rival(self.rival(entry)),
         }
     }

@@ -42,7 +42,7 @@ pub(super) async fn event(watcher: Option<OneshotWatcher>) {
 }
 
 /// One dlock, with its session.
-pub(super) struct Visitor {
+pub(super) struct Participant {
     /// Opens and closes the session.
     pub contender: ZookeeperContender,
     /// The meeting, with the party's name and id.
@@ -53,7 +53,7 @@ pub(super) struct Visitor {
     pub has_written: bool,
 }
 
-impl Visitor {
+impl Participant {
     /// Creates a visitor of the `what` directory next to that of the key's lock; not connected yet.
     pub(super) fn new(ensemble: Ensemble, meeting: Meeting, what: &'static str) -> Self {
         let contender = ZookeeperContender::new(Claim::like(&meeting), ensemble);

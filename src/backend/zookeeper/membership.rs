@@ -35,7 +35,7 @@ const IDS_OF_ONE_MILLISECOND: u64 = 1 << 16;
 
 /// The answers of one server.
 #[derive(Clone, Debug)]
-struct Told {
+struct Answers {
     /// The index of its address in the location.
     place: usize,
     /// The id of a session that it created.
@@ -43,7 +43,7 @@ struct Told {
     configuration: Configuration,
 }
 
-impl Told {
+impl Answers {
     /// Returns `true` if the two cannot belong to one ensemble.
     fn is_stranger_to(&self, other: &Self) -> bool {
         if self.configuration.is_of_one() && other.configuration.is_of_one() {
@@ -63,7 +63,7 @@ pub(super) async fn one_ensemble(ensemble: &Ensemble, client: &Client, opened: D
     let timeout = (TIMEOUT + opened * 2).min(MAX_TIMEOUT);
     let Ok(Ok((text, _))) = before(Instant::now() + timeout, client.get_config()).await else { return Ok(()) };
     let Some(configuration) = Configuration::read(&text) else { return Ok(()) };
-    let used = Told { place: ensemble.in_use(), session: client.session_id().0, configuration };
+    let used = Answers { place: ensemble.in_use(), session: client.session_id().0, configuration };
     let mut asked: FuturesUnordered<_> = round(addresses.len(), used.place)
         .skip(1)
         .filter(|&place| !is_proven(&used.configuration, addresses, place))
@@ -91,7 +91,7 @@ fn is_proven(configuration: &Configuration, addresses: &[Address], place: usize)
 }
 
 /// Asks one server for its configuration.
-async fn ask(ensemble: &Ensemble, place: usize) -> io::Result<Told> {
+async fn ask(ensemble: &Ensemble, place: usize) -> io::Result<Answers> {
     let odd = || io::Error::from(io::ErrorKind::InvalidData);
     let mut wire = ensemble.dial_at(place).await.map_err(|error| io::Error::other(error.to_string()))?;
     wire.write_all(&frames::connect(SESSION)).await?;
@@ -107,15 +107,15 @@ async fn ask(ensemble: &Ensemble, place: usize) -> io::Result<Told> {
     wire.flush().await?;
     // The server ends the connection when it has ended the session.
     let _ = wire.read(&mut [0; 64]).await;
-    Ok(Told { place, session, configuration })
+    Ok(Answers { place, session, configuration })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(session: i64, text: &str) -> Told {
-        Told { place: 0, session, configuration: Configuration::read(text.as_bytes()).expect("a configuration") }
+    fn told(session: i64, text: &str) -> Answers {
+        Answers { place: 0, session, configuration: Configuration::read(text.as_bytes()).expect("a configuration") }
     }
 
     #[test]

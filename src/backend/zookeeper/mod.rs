@@ -45,7 +45,7 @@ pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
 use self::inspect::ZookeeperSurvey;
 use self::latch::ZookeeperLatch;
-use self::meeting::Visitor;
+use self::meeting::Participant;
 use self::nodes::{Placed, is_refusal};
 use self::probes::ZookeeperProbes;
 use crate::backend::claim::Claim;
@@ -54,7 +54,7 @@ use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{Probes, Wish};
+use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::service::Service;
 use crate::backend::survey::Survey;
 use crate::clock::Instant;
@@ -75,8 +75,8 @@ impl ZookeeperService {
     }
 
     /// Creates a visitor of the `what` directory next to that of the key's lock; not connected yet.
-    fn visitor(&self, meeting: Meeting, what: &'static str) -> Visitor {
-        Visitor::new(Ensemble::new(self.location.clone(), self.tls.clone()), meeting, what)
+    fn visitor(&self, meeting: Meeting, what: &'static str) -> Participant {
+        Participant::new(Ensemble::new(self.location.clone(), self.tls.clone()), meeting, what)
     }
 }
 
@@ -98,7 +98,7 @@ impl Service for ZookeeperService {
         Box::new(ZookeeperSurvey::new(Ensemble::new(self.location.clone(), self.tls.clone()), namespace))
     }
 
-    fn probes(&self, wish: Wish) -> Box<dyn Probes> {
+    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
         Box::new(ZookeeperProbes::new(Ensemble::new(self.location.clone(), self.tls.clone()), self.tls.clone(), &wish))
     }
 }

@@ -15,7 +15,7 @@ use crate::backend::net::location::nested_hint;
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Wire};
 use crate::backend::probing::{
-    Finding, Met, Probes, SCRATCH, Verdict, Wish, bounded, contact, counted, kind_of, met, version,
+    CheckParameters, Finding, Met, Probes, SCRATCH, Verdict, bounded, contact, counted, kind_of, met, version,
 };
 use crate::backend::zookeeper::configuration::Configuration;
 use crate::backend::zookeeper::ensemble::Ensemble;
@@ -179,7 +179,7 @@ impl Server {
 
 impl ZookeeperProbes {
     /// Creates the probes of this ensemble; not connected yet.
-    pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, wish: &Wish) -> Self {
+    pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, wish: &CheckParameters) -> Self {
         let addresses = ensemble.location().addresses.clone();
         let servers = addresses.into_iter().map(|address| Server { address, state: None }).collect();
         let (namespace, ttl) = (wish.namespace.clone(), wish.ttl.min(MAX_SESSION));

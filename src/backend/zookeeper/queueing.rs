@@ -10,7 +10,7 @@ use crate::backend::contender::{Attempt, Busy, Grant, OtherSlots, Queue};
 use crate::backend::error::Error;
 use crate::backend::zookeeper::contender::ZookeeperContender;
 use crate::backend::zookeeper::errors;
-use crate::backend::zookeeper::line::{Behind, Line, Rival, Standing, Who};
+use crate::backend::zookeeper::line::{Behind, QueueView, Rival, Standing, Who};
 use crate::backend::zookeeper::names::is_worn_out;
 use crate::backend::zookeeper::nodes::{Placed, Write};
 use crate::backend::zookeeper::texts;
@@ -23,13 +23,13 @@ const LOOKS: usize = 16;
 const ENTERING: Duration = Duration::from_millis(500);
 
 /// The result of one look at the queue.
-enum Seen {
+enum QueueLook {
     /// There is no directory for the queue.
     NoDirectory,
     /// Another look is needed: something was changed, or is to be.
     Changed,
     /// The queue, and `true` if there is a directory.
-    Line(Line, bool),
+    QueueView(QueueView, bool),
 }
 
 impl ZookeeperContender {
@@ -54,8 +54,8 @@ impl ZookeeperContender {
             };
             only_to_see |= matches!(write, Write::Create | Write::CreateAll) && queue == Queue::Pass;
             let seen = self.look(write).await?;
-            no_directory = matches!(seen, Seen::NoDirectory);
-            let Seen::Line(mut line, has_directory) = seen else { continue };
+            no_directory = matches!(seen, QueueLook::NoDirectory);
+            let QueueLook::QueueView(mut line, has_directory) = seen else { continue };
             if let Some(outer) = self.outer(&line).await? {
                 return Ok(Attempt::Outer(outer));
             }
@@ -69,7 +69,7 @@ impl ZookeeperContender {
                     return self.granted(write, slot).await.map(Attempt::Held);
                 }
                 Some(Standing::OtherSlots { slots, by }) => return self.refused(slots, &by).await,
-                Some(Standing::Welcome) => (create, no_directory) = (true, !has_directory),
+                Some(Standing::ConnectReply) => (create, no_directory) = (true, !has_directory),
                 Some(Standing::Behind(behind)) if behind.position.is_none() && queue == Queue::Join => {
                     (create, no_directory) = (true, !has_directory);
                 }
@@ -94,11 +94,13 @@ impl ZookeeperContender {
     }
 
     /// Sends `write`, looks at the queue, and puts right whatever calls for another look.
-    async fn look(&mut self, write: Write) -> Result<Seen, Error> {
+    async fn look(&mut self, write: Write) -> Result<QueueLook, Error> {
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         let (written, listed) = session.look(write).await;
         match written {
-            Err(ZkError::NoNode) if matches!(write, Write::Create | Write::CreateAll) => return Ok(Seen::NoDirectory),
+            Err(ZkError::NoNode) if matches!(write, Write::Create | Write::CreateAll) => {
+                return Ok(QueueLook::NoDirectory);
+            }
             // The look shows what is missing.
             Ok(()) | Err(ZkError::NoNode) => {}
             Err(error) => return Err(self.explain(&error)),
@@ -106,7 +108,7 @@ impl ZookeeperContender {
         let listed = listed.map_err(|error| self.explain(&error))?;
         let (has_directory, children) = (listed.is_some(), listed.unwrap_or_default());
         if !self.find_own(&children).await.map_err(|error| self.explain(&error))? {
-            return Ok(Seen::Changed);
+            return Ok(QueueLook::Changed);
         }
         let Some(session) = &mut self.session else { return Err(self.vanished()) };
         if let Placed::At(triple) = &session.placed
@@ -116,14 +118,14 @@ impl ZookeeperContender {
             self.leave().await?;
             return Err(errors::worn_out(self.location(), &path));
         }
-        let line = Line::read(&children, &session.names, &session.entered);
+        let line = QueueView::read(&children, &session.names, &session.entered);
         (session.awaited, session.free_at) = (None, None);
         (session.entries, session.entered) = (line.count(), line.entered());
-        Ok(Seen::Line(line, has_directory))
+        Ok(QueueLook::QueueView(line, has_directory))
     }
 
     /// Returns the published text of an outer run, if one holds the lock and we have no place in the queue.
-    async fn outer(&mut self, line: &Line) -> Result<Option<Box<Published>>, Error> {
+    async fn outer(&mut self, line: &QueueView) -> Result<Option<Box<Published>>, Error> {
         let is_nowhere = self.session.as_ref().is_some_and(|session| session.placed == Placed::Nowhere);
         let Some(outer) = line.holder_among(&self.claim.outer).filter(|_| is_nowhere) else {
             // None of them can get it while it waits for us: later looks need not check.
@@ -138,14 +140,14 @@ impl ZookeeperContender {
 
     /// Returns our standing in `line`, and reads all that is needed for that; `None` if a contender left meanwhile.
     /// Minimum holds count for a contender that is not in the queue yet only if it `is_careful` or wants a slot.
-    async fn standing(&mut self, line: &mut Line, is_careful: bool) -> Result<Option<Standing>, Error> {
+    async fn standing(&mut self, line: &mut QueueView, is_careful: bool) -> Result<Option<Standing>, Error> {
         let has_slots = self.claim.mode.slots().is_some();
         loop {
             let standing = line.standing();
             let read = match &standing {
                 Standing::Unknown(rivals) => self.read_slots(line, rivals).await,
                 Standing::Enters { .. } if !line.knows_holds() => self.read_holds(line).await,
-                Standing::Welcome if is_careful && !line.knows_holds() => self.read_holds(line).await,
+                Standing::ConnectReply if is_careful && !line.knows_holds() => self.read_holds(line).await,
                 // Behind others, a minimum hold is not in the way yet, but its number of slots may differ.
                 Standing::Behind(Behind { position: None, .. }) if has_slots && !line.knows_holds() => {
                     self.read_holds(line).await
@@ -159,7 +161,7 @@ impl ZookeeperContender {
     }
 
     /// Reads the slots that these have entered. Returns `false` if one of them is gone.
-    async fn read_slots(&mut self, line: &mut Line, rivals: &[Rival]) -> Result<bool, ZkError> {
+    async fn read_slots(&mut self, line: &mut QueueView, rivals: &[Rival]) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let paths: Vec<String> = rivals.iter().map(|rival| session.directory.node(&rival.last)).collect();
         let read = session.read_all(&paths).await?;
@@ -175,7 +177,7 @@ impl ZookeeperContender {
     }
 
     /// Reads the minimum holds that are not over. Returns `false` without a session.
-    async fn read_holds(&mut self, line: &mut Line) -> Result<bool, ZkError> {
+    async fn read_holds(&mut self, line: &mut QueueView) -> Result<bool, ZkError> {
         let Some(session) = &mut self.session else { return Ok(false) };
         let holds = session.holds(self.claim.owner.as_str()).await?;
         line.keep(holds);
@@ -237,7 +239,7 @@ impl ZookeeperContender {
     /// Reads what a holder has published.
     async fn holder(&mut self, who: &Who) -> Result<Holder, Error> {
         let rival = match who {
-            Who::Kept(hold) => return Ok(hold.holder()),
+            Who::MinimumHold(hold) => return Ok(hold.holder()),
             Who::Rival(rival) => rival,
         };
         let Some(session) = &mut self.session else { return Err(self.vanished()) };

@@ -4,7 +4,7 @@ Derives a lock's holders and waiters from the nodes in its directory and next to
 
 use ::zookeeper_client::Stat;
 
-use crate::backend::survey::{Party, Seen, Spot, State};
+use crate::backend::survey::{Location, Party, Snapshot, State};
 use crate::backend::zookeeper::hold::Hold;
 use crate::backend::zookeeper::line::Rival;
 use crate::backend::zookeeper::names::contender_of;
@@ -24,7 +24,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Evaluates the data at `now`, in milliseconds since 1970.
-    pub(super) fn seen(self, spot: Spot, now: u64) -> Seen {
+    pub(super) fn seen(self, spot: Location, now: u64) -> Snapshot {
         let is_over = |hold: &Hold| hold.until() <= now;
         let contends = |hold: &Hold| self.contenders.iter().any(|(entry, _)| entry.name == contender_of(hold.owner()));
         let kept = self.holds.iter().filter(|hold| !is_over(hold) && !contends(hold));
@@ -45,7 +45,7 @@ impl Found {
         }
         if let Some(stray) = stray {
             let waiting = line.len() as u64 - 1 + unread;
-            return Seen { state: State::Blocked(stray), waiting, ..Seen::free(spot, now) };
+            return Snapshot { state: State::Blocked(stray), waiting, ..Snapshot::free(spot, now) };
         }
         let holding = holders(line.iter().map(|party| party.mode.unwrap_or_default()));
         let has_entered = |party: &&Party| party.slot.is_some() || !matches!(party.mode, Some(Mode::Slots(_)));
@@ -55,7 +55,7 @@ impl Found {
             (waiter.token, waiter.renewed) = (None, None);
         }
         let waiting = queue.len() as u64 + unread;
-        Seen::free(spot, now).held_by(line, 0).awaited_by(queue, waiting)
+        Snapshot::free(spot, now).held_by(line, 0).awaited_by(queue, waiting)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
             nodes: contenders_of.iter().map(node).collect(),
             holds: holds.iter().map(hold).collect(),
         };
-        let seen = found.seen(Spot::default(), NOW);
+        let seen = found.seen(Location::default(), NOW);
         let party = |party: &Party| {
             let id = party.published().map_or("foreign".to_owned(), |said| said.id[1..2].to_owned());
             let slot = party.slot.map(|slot| format!(" in {slot}")).unwrap_or_default();
@@ -181,7 +181,7 @@ mod tests {
     fn a_contender_whose_node_was_not_read_is_counted() {
         let children = [format!("{}__lock__0000000001", id('1')), format!("{}__lock__0000000002", id('2'))];
         let nodes = vec![Some((b"x".to_vec(), stat(90_000, 5)))];
-        let seen = Found { contenders: contenders(&children), nodes, holds: Vec::new() }.seen(Spot::default(), NOW);
+        let seen = Found { contenders: contenders(&children), nodes, holds: Vec::new() }.seen(Location::default(), NOW);
         assert_eq!((seen.held_by, seen.waiting, seen.queue.len()), (1, 1, 0));
         let holder = &seen.holders[0];
         assert_eq!((holder.since, holder.renewed, holder.left), (Some(90_000), Some(90_500), None));

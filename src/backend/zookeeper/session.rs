@@ -23,7 +23,7 @@ use crate::backend::contender::Lease;
 use crate::backend::error::Error;
 use crate::backend::probing::SCRATCH;
 use crate::backend::zookeeper::directories;
-use crate::backend::zookeeper::hold::{Kept, Listed};
+use crate::backend::zookeeper::hold::{Listed, MinimumHold};
 use crate::backend::zookeeper::line::Awaited;
 use crate::backend::zookeeper::names::{Directory, Names};
 use crate::backend::zookeeper::nodes::{Placed, absent, acls};
@@ -76,7 +76,7 @@ pub(super) struct Session {
     /// The nodes of minimum holds, as the last look has listed them.
     listed_holds: Listed,
     /// The minimum holds that have been read, by the names of their nodes.
-    known_holds: BTreeMap<String, Kept>,
+    known_holds: BTreeMap<String, MinimumHold>,
     /// An instant at which our own minimum hold is certainly over, once it is recorded.
     pub own_hold: Option<Instant>,
     /// Set once a request to record our minimum hold may have been sent.

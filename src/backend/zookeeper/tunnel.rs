@@ -26,7 +26,7 @@ use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::wire::{Wire, forget};
 use crate::backend::zookeeper::ensemble::{Ensemble, Server};
 use crate::backend::zookeeper::errors;
-use crate::backend::zookeeper::frames::{self, Unanswered, Welcome};
+use crate::backend::zookeeper::frames::{self, ConnectReply, Unanswered};
 use crate::clock::{Instant, before, pause, within};
 
 /// The delay after no server could be used.
@@ -250,7 +250,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
         let limit = if ensemble.len() == 1 { Duration::MAX } else { timeout * (1 << rounds) };
         match before(sent + limit, be_welcomed(&mut server, &request)).await {
             Ok(Ok((answer, welcome))) => {
-                if let Welcome::Session(millis) = welcome {
+                if let ConnectReply::Session(millis) = welcome {
                     let session = Duration::from_millis(millis.into());
                     shared.status.send_modify(|status| status.connected = Some(Connected { sent, session }));
                 }
@@ -276,7 +276,7 @@ async fn connect_and_relay(library: &mut TcpStream, shared: &Shared) -> Result<(
 }
 
 /// Sends the connect request, and waits for its answer.
-async fn be_welcomed(server: &mut Wire, request: &[u8]) -> io::Result<(Vec<u8>, Welcome)> {
+async fn be_welcomed(server: &mut Wire, request: &[u8]) -> io::Result<(Vec<u8>, ConnectReply)> {
     send(server, request).await?;
     let answer = frames::read(server).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let welcome = frames::welcome(&answer)?;

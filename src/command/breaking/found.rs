@@ -4,7 +4,7 @@ Pure decisions of `dlock break` about the named owner, from the state in which t
 
 use std::time::Duration;
 
-use crate::backend::survey::{Left, Party, Seen, State};
+use crate::backend::survey::{Left, Party, Snapshot, State};
 use crate::holder::Holder;
 use crate::report::event::Deaf;
 
@@ -29,7 +29,7 @@ pub(super) enum Found<'a> {
 }
 
 /// Compares the holders of the lock with the owner whose id begins with `owner`.
-pub(super) fn found<'a>(seen: &'a Seen, owner: &str) -> Found<'a> {
+pub(super) fn found<'a>(seen: &'a Snapshot, owner: &str) -> Found<'a> {
     let mut meant = seen.holders.iter().filter(|party| party.id().starts_with(owner));
     match (meant.next(), meant.next(), seen.holders.first(), &seen.state) {
         (Some(_), Some(_), ..) => Found::Several,
@@ -41,7 +41,7 @@ pub(super) fn found<'a>(seen: &'a Seen, owner: &str) -> Found<'a> {
 }
 
 /// Returns `true` if the owner with this id no longer uses the lock.
-pub(super) fn is_over(seen: &Seen, id: &str) -> bool {
+pub(super) fn is_over(seen: &Snapshot, id: &str) -> bool {
     seen.state != State::Unknown && !seen.holders.iter().any(|party| !party.is_done() && party.id() == id)
 }
 
@@ -96,7 +96,7 @@ pub(super) fn stop_timeout(party: &Party) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::survey::Spot;
+    use crate::backend::survey::Location;
 
     fn party(text: &str) -> Party {
         Party::new(Holder::read(text.as_bytes()), "")
@@ -106,8 +106,8 @@ mod tests {
         party(&format!(r#"{{"v":1,"id":"{id}"{more}}}"#))
     }
 
-    fn seen(holders: &[Party]) -> Seen {
-        Seen::free(Spot::default(), 0).held_by(holders.to_vec(), 0)
+    fn seen(holders: &[Party]) -> Snapshot {
+        Snapshot::free(Location::default(), 0).held_by(holders.to_vec(), 0)
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(found(&seen, &other.id()), Found::Owner(&other));
         assert_eq!(found(&seen, "bcdefabcd"), Found::Another(&other), "not from the middle");
         for state in [State::Blocked("x".to_owned()), State::Contested, State::Unknown] {
-            assert_eq!(found(&Seen { state, ..Seen::default() }, "01234567"), Found::Unclear);
+            assert_eq!(found(&Snapshot { state, ..Snapshot::default() }, "01234567"), Found::Unclear);
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(is_over(&seen(&holders), "01"), expected, "{holders:?}");
         }
         assert!(is_over(&seen(&[]), "01"));
-        assert!(!is_over(&Seen { state: State::Unknown, ..Seen::default() }, "01"));
+        assert!(!is_over(&Snapshot { state: State::Unknown, ..Snapshot::default() }, "01"));
     }
 
     #[test]

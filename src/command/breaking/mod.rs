@@ -10,7 +10,7 @@ use std::time::Duration;
 use self::found::{Found, deaf, ends_within, found, is_over, notices_within, stop_timeout, stops_within};
 use crate::backend::driver::Breaks;
 use crate::backend::error::Error;
-use crate::backend::survey::{Party, Seen};
+use crate::backend::survey::{Party, Snapshot};
 use crate::clock::{Instant, sleep_until, wall_millis};
 use crate::command::looking::{self, Session};
 use crate::command::session;
@@ -64,12 +64,12 @@ fn said(session: &Session<'_>, event: BreakEvent) -> Exit {
 }
 
 /// Returns the failure for a lock that another owner holds.
-fn another(settings: &BreakSettings, seen: &Seen, other: &Party) -> Failure {
+fn another(settings: &BreakSettings, seen: &Snapshot, other: &Party) -> Failure {
     let (key, holder, now) = (settings.key.clone(), other.who.clone(), seen.now);
     failed(Exit::Lost, BreakEvent::Another { key, holder, owner: other.id(), now })
 }
 
-async fn look(session: &mut Session<'_>, settings: &BreakSettings) -> Result<Seen, Failure> {
+async fn look(session: &mut Session<'_>, settings: &BreakSettings) -> Result<Snapshot, Failure> {
     let looked = session.look(async |survey| survey.look(&settings.key).await).await;
     let mut seen = looked.map_err(|error| looking::failed(&settings.key.to_string(), &error))?;
     session.judge(&mut seen);
@@ -80,7 +80,7 @@ async fn look(session: &mut Session<'_>, settings: &BreakSettings) -> Result<See
 async fn take(
     session: &mut Session<'_>,
     settings: &BreakSettings,
-    seen: &Seen,
+    seen: &Snapshot,
     party: &Party,
 ) -> Result<Exit, Failure> {
     let ask = ask_of(settings, party);
@@ -126,7 +126,7 @@ async fn ask(session: &mut Session<'_>, settings: &BreakSettings, party: &Party)
             return Err(failed(CONFLICTED, BreakEvent::StillHeld { key, within, can_be_taken }));
         }
         // The request may be lost, as when a replica takes over.
-        let is_lost = |seen: &Seen| seen.holders.iter().any(|party| party.id() == id && party.asked.is_none());
+        let is_lost = |seen: &Snapshot| seen.holders.iter().any(|party| party.id() == id && party.asked.is_none());
         if seen.as_ref().is_some_and(is_lost) {
             let _ = put(session, settings, party, &ask).await;
         }
@@ -154,7 +154,7 @@ async fn put(session: &mut Session<'_>, settings: &BreakSettings, party: &Party,
 }
 
 /// Returns the current holder, or one that only keeps the lock taken.
-fn next(seen: &Seen) -> Option<Holder> {
+fn next(seen: &Snapshot) -> Option<Holder> {
     seen.holders.first().map(|party| party.who.clone())
 }
 

@@ -4,7 +4,7 @@ The confirmation of a break on a terminal. Without a terminal, the owner's id is
 
 use std::io::{self, BufRead, IsTerminal};
 
-use crate::backend::survey::{Party, Seen};
+use crate::backend::survey::{Party, Snapshot};
 use crate::command::breaking::found::{ends_within, notices_within};
 use crate::holder::Holder;
 use crate::key::Key;
@@ -17,7 +17,7 @@ pub(super) fn is_possible() -> bool {
 }
 
 /// Shows the lock and asks whether to ask `party` to stop, or with `now` whether to take the lock away from it.
-pub(super) fn confirm(seen: &Seen, place: &str, key: &Key, party: &Party, now: bool) -> bool {
+pub(super) fn confirm(seen: &Snapshot, place: &str, key: &Key, party: &Party, now: bool) -> bool {
     report::show(&format!("{}{}", picture::status(seen, place, None), question(party, now)));
     let mut answer = String::new();
     let is_read = io::stdin().lock().read_line(&mut answer).is_ok();

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use self::host::{host, quota};
 use self::trial::{Trial, latency};
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{Finding, Probes, Verdict, Wish};
+use crate::backend::probing::{CheckParameters, Finding, Probes, Verdict};
 use crate::backend::service::Service;
 use crate::command::session::{exit_of, play, refuse, service};
 use crate::exit::{Exit, Failure};
@@ -70,7 +70,7 @@ pub(crate) fn check(settings: &CheckSettings) -> Exit {
 
 impl<'a> Check<'a> {
     fn new(settings: &'a CheckSettings, service: Box<dyn Service>) -> Self {
-        let wish = Wish { namespace: settings.connection.namespace.clone(), ttl: settings.ttl };
+        let wish = CheckParameters { namespace: settings.connection.namespace.clone(), ttl: settings.ttl };
         Self {
             settings,
             probes: service.probes(wish),

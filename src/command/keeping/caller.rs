@@ -6,7 +6,7 @@ use nix::sys::signal::kill;
 use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::clock::Instant;
-use crate::command::keeping::line::{Line, Word, ends, one_is_readable};
+use crate::command::keeping::line::{Channel, Word, ends, one_is_readable};
 use crate::exit::{Exit, Failure};
 use crate::key::Key;
 use crate::output;
@@ -19,14 +19,14 @@ pub(super) enum Side {
     /// The caller's side.
     Caller(Caller),
     /// The keeper, with its end of the line.
-    Keeper(Line),
+    Keeper(Channel),
 }
 
 /// The caller: the process that the user has started.
 pub(super) struct Caller {
     keeper: Pid,
     signals: Signals,
-    line: Line,
+    line: Channel,
 }
 
 /// Forks the keeper. Must run in the main thread, with nothing open and no other thread.

@@ -53,12 +53,12 @@ impl Word {
 
 /// One end of the line.
 #[derive(Debug)]
-pub(super) struct Line(OwnedFd);
+pub(super) struct Channel(OwnedFd);
 
 /// Makes a new line; returns the caller's and the keeper's end.
-pub(super) fn ends() -> nix::Result<(Line, Line)> {
+pub(super) fn ends() -> nix::Result<(Channel, Channel)> {
     let (caller, keeper) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-    Ok((Line(caller), Line(out_of_the_way(keeper))))
+    Ok((Channel(caller), Channel(out_of_the_way(keeper))))
 }
 
 /// Moves the descriptor to a higher number, if there is one.
@@ -71,7 +71,7 @@ fn out_of_the_way(descriptor: OwnedFd) -> OwnedFd {
     }
 }
 
-impl Line {
+impl Channel {
     /// Returns the descriptor's number.
     pub(super) fn as_raw(&self) -> RawFd {
         self.0.as_raw_fd()
@@ -114,7 +114,7 @@ impl Line {
     }
 }
 
-impl AsFd for Line {
+impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 
 use self::caller::{Side, fork_keeper};
 use self::keep::Keep;
-use self::line::{Line, Word};
+use self::line::{Channel, Word};
 use self::runs::Runs;
 use crate::backend::contender::{Grant, Lease, Used};
 use crate::clock::Instant;
@@ -53,7 +53,7 @@ pub(super) fn acquire(settings: &AcquireSettings, keeping: &Keeping) -> Exit {
 
 /// Runs the keeper to its end.
 #[allow(clippy::exit)]
-fn be_keeper(settings: &AcquireSettings, keeping: &Keeping, mut report: Report, line: &Line) -> ! {
+fn be_keeper(settings: &AcquireSettings, keeping: &Keeping, mut report: Report, line: &Channel) -> ! {
     let started = start(settings, keeping, &mut report, line);
     let exit = match started {
         Ok((prepared, process)) => perform(settings, keeping, &report, prepared, process, line),
@@ -70,7 +70,7 @@ fn start(
     settings: &AcquireSettings,
     keeping: &Keeping,
     report: &mut Report,
-    line: &Line,
+    line: &Channel,
 ) -> Result<(Prepared, Watched), Failure> {
     let owner = begin(settings, report)?;
     let process = Watched::open(keeping.pid).map_err(|why| unwatchable(keeping.pid, why))?;
@@ -112,7 +112,7 @@ fn perform(
     report: &Report,
     prepared: Prepared,
     process: Watched,
-    line: &Line,
+    line: &Channel,
 ) -> Exit {
     let Prepared { signals, contender, mut handle, traces } = prepared;
     play(report, signals, |mut signals| async move {
@@ -180,7 +180,7 @@ impl GivenUp {
 }
 
 /// Waits until the lock is no longer wanted; returns the reason.
-async fn given_up(signals: &mut SignalStream, process: &AsyncFd<Watched>, line: &Line) -> GivenUp {
+async fn given_up(signals: &mut SignalStream, process: &AsyncFd<Watched>, line: &Channel) -> GivenUp {
     tokio::select! {
         biased;
         signal = told_to_stop(signals) => GivenUp::Signal(signal),
@@ -190,7 +190,7 @@ async fn given_up(signals: &mut SignalStream, process: &AsyncFd<Watched>, line: 
 }
 
 /// Gives the caller the handle, and waits until it has printed it.
-fn hand_over(line: &Line, text: &str, process: &AsyncFd<Watched>, grant: &Grant) -> Result<(), GivenUp> {
+fn hand_over(line: &Channel, text: &str, process: &AsyncFd<Watched>, grant: &Grant) -> Result<(), GivenUp> {
     if !line.say(&Word::Print(text.to_owned())) || !line.hears_printed() {
         return Err(GivenUp::Alone);
     }

@@ -37,7 +37,7 @@ pub(in crate::command) enum Asked {
 
 /// The reaction of a keeper that was asked to let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reaction {
     /// It has answered.
     Answered(Answer),
     /// It has ended.
@@ -86,43 +86,43 @@ pub(in crate::command) fn ask(
     loop {
         let end = Instant::now() + limit;
         return match told(handle, keeper, &process, end) {
-            Told::Answered(Answer::Busy(run)) => {
+            Reaction::Answered(Answer::Busy(run)) => {
                 waiting.once_more(run, matches!(Watched::open(run), Err(Unwatchable::Missing)))?;
                 continue;
             }
-            Told::Answered(Answer::Yes) if ends_before(&process, end) => Ok(Asked::Ended),
-            Told::Answered(Answer::Yes) | Told::Silent => {
+            Reaction::Answered(Answer::Yes) if ends_before(&process, end) => Ok(Asked::Ended),
+            Reaction::Answered(Answer::Yes) | Reaction::Silent => {
                 Err(failure(Exit::Unavailable, HandleEvent::KeeperStays { key, pid, limit }))
             }
-            Told::Answered(Answer::Stopping) => {
+            Reaction::Answered(Answer::Stopping) => {
                 Err(lost(handle, "its keeper is stopping the process that counts on it".to_owned()))
             }
-            Told::Answered(Answer::Denied) => Err(by_another(key)),
-            Told::Ended => Ok(Asked::Ended),
-            Told::Deaf => Err(failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid })),
+            Reaction::Answered(Answer::Denied) => Err(by_another(key)),
+            Reaction::Ended => Ok(Asked::Ended),
+            Reaction::Deaf => Err(failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid })),
         };
     }
 }
 
 /// Asks the keeper to let go, and waits for its answer until `end`.
-fn told(handle: &Handle, keeper: &Keeper, process: &Watched, end: Instant) -> Told {
+fn told(handle: &Handle, keeper: &Keeper, process: &Watched, end: Instant) -> Reaction {
     let line = loop {
         match connected(handle.owner.as_str(), keeper.pid, keeper.start) {
             Ok(line) => break line,
             // The keeper's socket is closed before the keeper has ended.
-            Err(_) if is_ending(keeper.pid) && ends_before(process, end) => return Told::Ended,
+            Err(_) if is_ending(keeper.pid) && ends_before(process, end) => return Reaction::Ended,
             Err(Errno::EAGAIN) if Instant::now() < end => std::thread::sleep(AGAIN),
-            Err(Errno::EAGAIN) => return Told::Silent,
-            Err(_) => return Told::Deaf,
+            Err(Errno::EAGAIN) => return Reaction::Silent,
+            Err(_) => return Reaction::Deaf,
         }
     };
     Request::LetGo.send(&line);
     let mut both = [PollFd::new(line.as_fd(), PollFlags::POLLIN), PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     let _ = poll(&mut both, until(end));
     match Answer::receive(&line) {
-        Some(answer) => Told::Answered(answer),
-        None if ends_before(process, end) => Told::Ended,
-        None => Told::Silent,
+        Some(answer) => Reaction::Answered(answer),
+        None if ends_before(process, end) => Reaction::Ended,
+        None => Reaction::Silent,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::output;
 use crate::report::event::Event;
 use crate::report::event::meeting::{Kind, MeetingEvent, Point};
 use crate::report::{self, Report, Verbosity, picture};
-use crate::schema::{self, Place};
+use crate::schema::{self, LookedAt};
 use crate::settings::{LatchAct, LatchSettings};
 
 /// Lifetime of a session at a service without a sign of life.
@@ -33,7 +33,7 @@ pub(crate) fn latch(settings: &LatchSettings) -> Exit {
             let Opened { signals, .. } = opened;
             play(report, signals, |mut signals| async move {
                 let mut latch = latch;
-                let mut visit = Visit { settings, report, latch: latch.as_mut() };
+                let mut visit = LatchSession { settings, report, latch: latch.as_mut() };
                 let outcome = tokio::select! {
                     biased;
                     signal = told_to_stop(&mut signals) => {
@@ -86,13 +86,13 @@ fn prepare(settings: &LatchSettings, report: &Report) -> Result<(Box<dyn Latch>,
 }
 
 /// One visit to the latch.
-struct Visit<'a> {
+struct LatchSession<'a> {
     settings: &'a LatchSettings,
     report: &'a Report,
     latch: &'a mut dyn Latch,
 }
 
-impl Visit<'_> {
+impl LatchSession<'_> {
     async fn act(&mut self) -> Result<Exit, Failure> {
         let point = point(self.settings);
         match &self.settings.act {
@@ -128,7 +128,7 @@ impl Visit<'_> {
         let (key, connection) = (self.settings.key.as_str(), &self.settings.connection);
         let backend = connection.target.to_string();
         let text = if json {
-            let place = Place { backend, namespace: connection.namespace.as_str().to_owned(), table: None };
+            let place = LookedAt { backend, namespace: connection.namespace.as_str().to_owned(), table: None };
             schema::latch(&arrivals, key, &place, wall_millis())
         } else {
             picture::latch(&arrivals, key, &backend)

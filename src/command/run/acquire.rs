@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::backend::contender::{Contender, Grant};
 use crate::clock::{Instant, sleep_until};
 use crate::command::announcing::{LatestNews, announce};
-use crate::command::refusal::{Wish, held_by_own_handle, refused};
+use crate::command::refusal::{LockRequest, held_by_own_handle, refused};
 use crate::command::run::nested;
 use crate::command::run::tenure::Tenure;
 use crate::exit::Failure;
@@ -168,8 +168,8 @@ async fn look(
 }
 
 /// Returns this run's request for the lock `key`, which it did not get.
-fn wish(settings: &RunSettings, key: &Key) -> Wish {
-    Wish {
+fn wish(settings: &RunSettings, key: &Key) -> LockRequest {
+    LockRequest {
         lock: settings.lock_of(key.clone()),
         mode: settings.mode,
         wait_limit: settings.wait_limit,

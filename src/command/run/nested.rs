@@ -26,7 +26,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use self::line::{Line, Registered, is_above_us, register, starts_itself, unreachable_guard};
+use self::line::{OuterConnection, Registered, is_above_us, register, starts_itself, unreachable_guard};
 use self::locked::keeps;
 use crate::exit::{Exit, Failure};
 use crate::holder::{Owner, Published};
@@ -139,7 +139,7 @@ pub(super) struct Cover {
     /// The outer dlock, if it lives.
     dlock: Option<(i32, AsyncFd<OwnedFd>)>,
     /// The connection to the outer guard, which stops this run before it lets the lock be released.
-    guard: Option<Line>,
+    guard: Option<OuterConnection>,
     /// The inherited locked file: the lock does not end before this run.
     locked: Option<OwnedFd>,
 }
@@ -178,7 +178,7 @@ impl Cover {
 /// Returns the connections to the outer guards of these locks, one to each.
 pub(super) fn lines(covers: &[Cover]) -> Vec<BorrowedFd<'_>> {
     let lines = covers.iter().filter_map(|cover| cover.guard.as_ref());
-    let lines: BTreeMap<&str, &Line> = lines.map(|line| (line.guard.as_str(), line)).collect();
+    let lines: BTreeMap<&str, &OuterConnection> = lines.map(|line| (line.guard.as_str(), line)).collect();
     lines.into_values().map(|line| line.connection.as_fd()).collect()
 }
 
@@ -187,7 +187,7 @@ struct Keeper<'a> {
     holder: &'a Outer,
     ttl: Option<Duration>,
     dlock: Option<(i32, AsyncFd<OwnedFd>)>,
-    guard: Option<Line>,
+    guard: Option<OuterConnection>,
     locked: Option<OwnedFd>,
 }
 

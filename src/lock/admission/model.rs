@@ -59,9 +59,9 @@ impl World {
                 world.next += 1;
             }
             State::Looks => match place(&self.entries, |entry| entry.name == name) {
-                Place::Enters { slot: None } => *state = State::Holds,
-                Place::Enters { slot: Some(slot) } => *state = State::Enters(slot),
-                Place::Behind { watch, .. } => {
+                QueuePlace::Enters { slot: None } => *state = State::Holds,
+                QueuePlace::Enters { slot: Some(slot) } => *state = State::Enters(slot),
+                QueuePlace::Behind { watch, .. } => {
                     *state = match watch {
                         Watch::Gone(entry) => State::Sleeps(vec![entry.name], false),
                         Watch::Turn(entry) => State::Sleeps(vec![entry.name], true),
@@ -70,8 +70,8 @@ impl World {
                         }
                     };
                 }
-                Place::OtherSlots(_) => return self.leaves(who),
-                Place::Missing => panic!("{self:?}"),
+                QueuePlace::OtherSlots(_) => return self.leaves(who),
+                QueuePlace::Missing => panic!("{self:?}"),
             },
             State::Enters(slot) => {
                 *state = State::Holds;
@@ -119,7 +119,7 @@ impl World {
         }
         let sleeps = |who: &usize| {
             let may_enter = || place(&self.entries, |entry| entry.name == Self::name(*who));
-            matches!(self.contenders[*who].1, State::Sleeps(..)) && matches!(may_enter(), Place::Enters { .. })
+            matches!(self.contenders[*who].1, State::Sleeps(..)) && matches!(may_enter(), QueuePlace::Enters { .. })
         };
         (0..self.contenders.len()).find(sleeps).map(|who| format!("{who} could enter and sleeps"))
     }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use comfy_table::{ColumnConstraint, ContentArrangement, TableStyle, Width};
 use unicode_width::UnicodeWidthStr;
 
-use crate::backend::survey::{Left, Seen, State};
+use crate::backend::survey::{Left, Snapshot, State};
 use crate::holder::Holder;
 use crate::printable::shortened;
 use crate::report::picture::{safe, seconds};
@@ -70,7 +70,7 @@ impl Table {
 
     /// Adds these locks, and returns the lines that are complete: the columns of a [`PART`] are aligned.
     #[must_use]
-    pub(crate) fn part(&mut self, locks: &[Seen]) -> String {
+    pub(crate) fn part(&mut self, locks: &[Snapshot]) -> String {
         self.rows.extend(locks.iter().map(row));
         if self.rows.len() < PART { String::new() } else { self.end() }
     }
@@ -129,7 +129,7 @@ fn limits<'a>(rows: impl Iterator<Item = &'a [String; COLUMNS.len()]>, width: us
     })
 }
 
-fn row(lock: &Seen) -> [String; COLUMNS.len()] {
+fn row(lock: &Snapshot) -> [String; COLUMNS.len()] {
     let (key, none) = (safe(lock.spot.name()), || "-".to_owned());
     let waiting = if lock.has_no_queue { none() } else { lock.waiting.to_string() };
     let Some(holder) = lock.holders.first() else {

@@ -1,12 +1,12 @@
 use super::columns::PART;
 use super::*;
-use crate::backend::survey::{Spot, Vote};
+use crate::backend::survey::{Location, Vote};
 use crate::holder::ask::Ask;
 
 const NOW: u64 = 1_795_298_868_000;
 
 /// One lock at `place`, with nothing in the flags.
-fn status(seen: &Seen, place: &str) -> String {
+fn status(seen: &Snapshot, place: &str) -> String {
     super::status(seen, place, Some(""))
 }
 
@@ -14,8 +14,8 @@ fn dlock(text: &str) -> Party {
     Party::new(Holder::read(text.as_bytes()), "")
 }
 
-fn lock(key: &str) -> Seen {
-    Seen::free(Spot::read(key, format!("dlock:{key}")), NOW)
+fn lock(key: &str) -> Snapshot {
+    Snapshot::free(Location::read(key, format!("dlock:{key}")), NOW)
 }
 
 /// The holder of the examples.
@@ -58,7 +58,7 @@ fn the_first_line_says_whether_a_lock_is_free() {
     let slot = |pid: i32| Party { mode: Mode::read("slots3"), slot: Some(0), ..waiter("h", pid, NOW - 5000) };
     let done = dlock(&format!(r#"{{"v":1,"done":true,"id":"a","until":{},"pid":5}}"#, NOW + 20_000));
     let foreign = |text: &str| Party::new(Holder::read(text.as_bytes()), "");
-    let state = |state: State| Seen { state, ..lock("k") };
+    let state = |state: State| Snapshot { state, ..lock("k") };
     for (seen, first) in [
         (lock("k"), "free"),
         (lock("k").awaited_by(vec![waiter("h", 7, NOW)], 1), "free, and the next in line is about to take it"),
@@ -199,20 +199,20 @@ fn a_vote_that_is_no_majority_is_told() {
     let vote =
         |server: &str, state, id: Option<&str>| Vote { server: server.to_owned(), state, id: id.map(str::to_owned) };
     let votes = vec![vote("a:1", "held", Some("x")), vote("b:1", "unknown", None)];
-    let seen = Seen { state: State::Unknown, votes: Some(votes), ..lock("k") };
+    let seen = Snapshot { state: State::Unknown, votes: Some(votes), ..lock("k") };
     let expected = "k at redlock://a,b: cannot be told from the servers that answer\n  server   a:1: held by x\n  server   b:1: unknown\n";
     assert_eq!(status(&seen, "redlock://a,b"), expected);
 }
 
 /// These locks as a table.
-fn table(locks: &[Seen], width: Option<usize>) -> String {
+fn table(locks: &[Snapshot], width: Option<usize>) -> String {
     let mut table = Table::new(width);
     table.part(locks) + &table.end()
 }
 
 #[test]
 fn a_long_table_is_drawn_in_parts_that_have_the_same_columns() {
-    let locks: Vec<Seen> = (0..=PART).map(|at| lock(&format!("{at:09}"))).collect();
+    let locks: Vec<Snapshot> = (0..=PART).map(|at| lock(&format!("{at:09}"))).collect();
     let (mut whole, mut drawn) = (Table::new(None), Vec::new());
     for locks in locks.chunks(300) {
         drawn.push(whole.part(locks));
@@ -234,7 +234,7 @@ fn a_table_of_locks() {
     let locks = [
         lock("backup").held_by(vec![holder()], 1).awaited_by(Vec::new(), 2),
         lock("cache").held_by(vec![foreign], 1),
-        Seen { state: blocked, ..lock("import") },
+        Snapshot { state: blocked, ..lock("import") },
     ];
     let expected = "\
 KEY     HELD BY          PROGRAM    FOR    LEASE  WAITING  REASON

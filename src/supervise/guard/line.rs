@@ -32,13 +32,13 @@ pub(super) enum Received {
 }
 
 /// The guard's end of the connection to dlock.
-pub(super) struct Line {
+pub(super) struct GuardEnd {
     socket: OwnedFd,
     waiting: [Option<Notice>; WAITING],
     gone: bool,
 }
 
-impl Line {
+impl GuardEnd {
     pub(super) fn new(socket: OwnedFd) -> Self {
         Self { socket, waiting: [None; WAITING], gone: false }
     }
@@ -88,13 +88,13 @@ impl Line {
     }
 }
 
-impl AsFd for Line {
+impl AsFd for GuardEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl AsRawFd for Line {
+impl AsRawFd for GuardEnd {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -156,7 +156,7 @@ mod tests {
     fn all_descriptors_of_an_order_arrive() {
         let flags = SockFlag::SOCK_NONBLOCK;
         let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("a line");
-        let mut line = Line::new(its);
+        let mut line = GuardEnd::new(its);
         for count in [0, 1, 2, MOST_LOCKS] {
             let pipes: Vec<_> = (0..count).map(|_| nix::unistd::pipe().expect("a pipe")).collect();
             let sent: Vec<RawFd> = pipes.iter().map(|(end, _)| end.as_raw_fd()).collect();
@@ -176,7 +176,7 @@ mod tests {
     fn what_a_stopped_dlock_does_not_take_is_said_later_and_the_latest_of_each_kind() {
         let flags = SockFlag::SOCK_NONBLOCK;
         let (ours, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("a line");
-        let mut line = Line::new(its);
+        let mut line = GuardEnd::new(its);
         while !line.is_waiting() {
             line.tell(Notice::Suspended);
         }

@@ -21,7 +21,7 @@ use crate::supervise::forwards::{Forwards, Sent};
 use crate::supervise::guard::child::Child;
 use crate::supervise::guard::covers::Covers;
 use crate::supervise::guard::group::Group;
-use crate::supervise::guard::line::{Line, Locks, Received};
+use crate::supervise::guard::line::{GuardEnd, Locks, Received};
 use crate::supervise::guard::throttled::Throttled;
 use crate::supervise::priority::{PRIORITY, go_first};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
@@ -42,7 +42,7 @@ const WAITED_FOR: usize = 8;
 /// The state of the guard, allocated before the first order comes.
 pub(super) struct Watch {
     command: Command,
-    line: Line,
+    line: GuardEnd,
     group: Group,
     alarm: Alarm,
     sweep: Sweep,
@@ -72,7 +72,7 @@ impl Watch {
         farewell: Box<dyn Fn()>,
     ) -> ! {
         surroundings::rename_process(NAME);
-        let mut line = Line::new(socket);
+        let mut line = GuardEnd::new(socket);
         let unfit = if become_subreaper().is_err() {
             Some(Unfit::Subreaper)
         } else if !process::is_own() {

@@ -68,15 +68,15 @@ impl World {
         QueueView { mode, slot: None, before, rest, first: self.entries.first().map(|(entry, _)| entry.clone()) }
     }
 
-    /// Adds to `sight` the current values that it needs.
-    fn read(&self, mut sight: QueueView) -> QueueView {
-        for entry in sight.unread() {
+    /// Adds to `view` the current values that it needs.
+    fn read(&self, mut view: QueueView) -> QueueView {
+        for entry in view.unread() {
             if let Some((now, entered)) = self.entries.iter().find(|(now, _)| now.order == entry.order) {
                 let token = entered.then_some(1);
-                sight.learn(now.order, &now.name, &Published { slot: now.slot, token, ..Published::default() });
+                view.learn(now.order, &now.name, &Published { slot: now.slot, token, ..Published::default() });
             }
         }
-        sight
+        view
     }
 
     /// The results of all steps that one of the contenders can take.
@@ -97,14 +97,14 @@ impl World {
                 world.next += 1;
             }
             State::Lists => own.state = State::Reads(self.queue_view(who, near), self.entered().collect()),
-            State::Reads(sight, entered) => {
-                let sight = self.read(sight);
-                own.state = match sight.place() {
-                    Place::Enters { slot: None } if own.alone => State::Holds,
-                    Place::Enters { slot } => State::Enters(slot),
-                    Place::OtherSlots(_) => return self.leaves(who),
-                    Place::Missing => panic!("{self:?}"),
-                    Place::Behind { watch, .. } => self.sleeps(&watch, &entered),
+            State::Reads(view, entered) => {
+                let view = self.read(view);
+                own.state = match view.place() {
+                    QueuePlace::Enters { slot: None } if own.alone => State::Holds,
+                    QueuePlace::Enters { slot } => State::Enters(slot),
+                    QueuePlace::OtherSlots(_) => return self.leaves(who),
+                    QueuePlace::Missing => panic!("{self:?}"),
+                    QueuePlace::Behind { watch, .. } => self.sleeps(&watch, &entered),
                 };
             }
             State::Enters(slot) => {

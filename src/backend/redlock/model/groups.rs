@@ -62,7 +62,7 @@ enum Request {
 
 /// The exchange between one attempt and one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Line {
+struct Exchange {
     acquire: Request,
     renew: Request,
     /// The tick at which the attempt's entry there ends; 0 if it has none.
@@ -91,7 +91,7 @@ struct Attempt {
 struct State {
     now: u8,
     /// Sorted, because the servers are interchangeable.
-    servers: [[Line; ATTEMPTS]; SERVERS],
+    servers: [[Exchange; ATTEMPTS]; SERVERS],
     attempts: [Attempt; ATTEMPTS],
 }
 
@@ -104,7 +104,7 @@ struct World {
 
 impl State {
     fn first() -> Self {
-        let line = Line { acquire: Request::Unsent, renew: Request::Unsent, expires: 0 };
+        let line = Exchange { acquire: Request::Unsent, renew: Request::Unsent, expires: 0 };
         let attempt = |may_renew| Attempt { phase: Phase::Idle, sent: 0, may_renew, renewed: None };
         Self { now: 0, servers: [[line; ATTEMPTS]; SERVERS], attempts: [attempt(true), attempt(false), attempt(false)] }
     }
@@ -151,7 +151,7 @@ impl State {
     }
 
     fn decide(&self, world: World, me: usize, next: &mut Vec<Self>) {
-        let vote = |server: &[Line; ATTEMPTS]| match server[me].acquire {
+        let vote = |server: &[Exchange; ATTEMPTS]| match server[me].acquire {
             Request::Done => Vote::Granted(0),
             Request::Unsent | Request::OnItsWay => Vote::Pending,
         };
@@ -177,7 +177,7 @@ impl State {
             }
             return;
         };
-        let done = |server: &&[Line; ATTEMPTS]| server[me].renew == Request::Done;
+        let done = |server: &&[Exchange; ATTEMPTS]| server[me].renew == Request::Done;
         if self.servers.iter().filter(done).count() > SERVERS / 2 {
             next.push(self.with(|state| {
                 (state.attempts[me].sent, state.attempts[me].renewed) = (renewed, None);

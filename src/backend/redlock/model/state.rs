@@ -53,7 +53,7 @@ enum Request {
 
 /// The exchange between one attempt and one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Line {
+struct Exchange {
     acquire: Request,
     /// The count in the answer to `acquire`.
     count: u8,
@@ -70,7 +70,7 @@ struct Server {
     holder: Option<u8>,
     count: u8,
     expires: u8,
-    lines: [Line; 2],
+    lines: [Exchange; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -126,7 +126,7 @@ pub(super) enum Violation {
 impl State {
     /// The initial state: one attempt has asked all servers.
     pub(super) fn first(world: World) -> Self {
-        let line = Line {
+        let line = Exchange {
             acquire: Request::Unsent,
             count: 0,
             counted: false,
@@ -243,7 +243,7 @@ impl State {
     /// Lets the attempt check whether a majority holds its token.
     fn confirm(&self, world: World, me: usize, token: u8, next: &mut Vec<Self>) -> Result<(), Violation> {
         let vote = |server: &Server| match server.lines[me] {
-            Line { counted: true, count, .. } => Vote::Granted(count.into()),
+            Exchange { counted: true, count, .. } => Vote::Granted(count.into()),
             _ => Vote::Lost,
         };
         let mut ballots = holders(&self.servers.each_ref().map(vote), token.into());

@@ -141,9 +141,9 @@ fn a_welcome_has_a_session_or_none() {
         let password = [int(i32::try_from(password).expect("short")), vec![0; password]].concat();
         welcome(&frame(&[&int(0), &int(timeout), &session.to_be_bytes(), &password, tail])).ok()
     };
-    assert_eq!(welcomed(4000, 9, 16, &[0]), Some(Welcome::Session(4000)));
-    assert_eq!(welcomed(4000, 9, 16, &[]), Some(Welcome::Session(4000)));
-    assert_eq!(welcomed(0, 0, 16, &[0]), Some(Welcome::Expired));
+    assert_eq!(welcomed(4000, 9, 16, &[0]), Some(ConnectReply::Session(4000)));
+    assert_eq!(welcomed(4000, 9, 16, &[]), Some(ConnectReply::Session(4000)));
+    assert_eq!(welcomed(0, 0, 16, &[0]), Some(ConnectReply::Expired));
     for (timeout, password, tail) in [(0, 16, &[0][..]), (-1, 16, &[]), (1, 15, &[]), (1, 16, &[2]), (1, 16, &[0, 0])] {
         assert_eq!(welcomed(timeout, 9, password, tail), None);
     }
@@ -200,7 +200,7 @@ fn any_bytes_are_checked_and_nothing_is_made_of_what_they_announce() {
         let (_, _) = (unanswered.check(&noise), asked_session(&noise));
         let known = unanswered.check(&reply(7, 0, &noise));
         prop_assert!(known.is_err() || unanswered.check(&reply(7, 0, &noise)).is_err(), "answered twice");
-        if let Ok(Welcome::Session(millis)) = welcome(&noise) {
+        if let Ok(ConnectReply::Session(millis)) = welcome(&noise) {
             prop_assert!(millis > 0);
         }
         let mut stream = noise.as_slice();

@@ -136,7 +136,7 @@ impl World {
         let kind = self.clients[who].0;
         let [first, middle, last] = <[String; 3]>::try_from(kind.prefixes(who)).expect("three nodes");
         let names = Names { first, middle, last, mode: kind.mode() };
-        let mut line = Line::read(listed, &names, &BTreeMap::new());
+        let mut line = QueueView::read(listed, &names, &BTreeMap::new());
         loop {
             match line.standing() {
                 Standing::Unknown(rivals) => {

@@ -44,7 +44,7 @@ impl Client {
     }
 
     /// Returns its minimum hold, which ends at `over`, in seconds.
-    fn kept(&self, slot: Option<u32>, over: u64) -> Kept {
+    fn kept(&self, slot: Option<u32>, over: u64) -> MinimumHold {
         let (mode, slot) = (self.names.mode.name(), slot.map_or_else(|| "null".to_owned(), |slot| slot.to_string()));
         let text = format!(r#"{{"v":1,"hold":1000,"id":"{}","mode":"{mode}","slot":{slot}}}"#, self.owner);
         let stat = Stat {
@@ -60,7 +60,7 @@ impl Client {
             data_length: 0,
             num_children: 0,
         };
-        Kept { hold: Hold::read(text.as_bytes(), &stat).expect("a hold"), over: at(over) }
+        MinimumHold { hold: Hold::read(text.as_bytes(), &stat).expect("a hold"), over: at(over) }
     }
 }
 
@@ -69,9 +69,9 @@ fn at(seconds: u64) -> Instant {
 }
 
 /// Builds the queue of these nodes for `own`, from a listing in reverse order.
-fn line(own: &Client, nodes: &[&[String]]) -> Line {
+fn line(own: &Client, nodes: &[&[String]]) -> QueueView {
     let children: Vec<String> = nodes.iter().rev().flat_map(|nodes| nodes.iter().rev().cloned()).collect();
-    Line::read(&children, &own.names, &BTreeMap::new())
+    QueueView::read(&children, &own.names, &BTreeMap::new())
 }
 
 fn behind(holder: &Client, position: u64, awaited: Awaited) -> Behind {
@@ -154,7 +154,7 @@ fn slots_are_entered_one_after_the_other() {
     // A slot that was seen once stays known, including our own.
     let entered = BTreeMap::from([(first.last(), 1), (third.last(), 0)]);
     let children: Vec<String> = [first, third, own].into_iter().flat_map(|client| client.nodes.clone()).collect();
-    let standing = |client: &Client| Line::read(&children, &client.names, &entered).standing();
+    let standing = |client: &Client| QueueView::read(&children, &client.names, &entered).standing();
     assert_eq!(standing(third), Standing::Enters { slot: Some(0) });
     assert_eq!(standing(own), full(1, Awaited::Any(vec![first.last(), third.last()])));
 }
@@ -196,12 +196,12 @@ fn whoever_is_not_in_the_line_would_be_behind_all() {
     };
     let of = |mode: Mode, number: i64| Client::new(mode, number);
     let (reader, writer, one) = (of(S, 1), of(X, 4), of(slots(2), 1));
-    assert_eq!(line(&of(X, 0), &[]).standing(), Standing::Welcome);
+    assert_eq!(line(&of(X, 0), &[]).standing(), Standing::ConnectReply);
     assert_eq!(line(&of(X, 0), &[&reader.nodes]).standing(), busy(&reader, 0));
-    assert_eq!(line(&of(S, 0), &[&reader.nodes]).standing(), Standing::Welcome);
+    assert_eq!(line(&of(S, 0), &[&reader.nodes]).standing(), Standing::ConnectReply);
     // A waiting writer is not overtaken.
     assert_eq!(line(&of(S, 0), &[&reader.nodes, &writer.nodes]).standing(), busy(&reader, 0));
-    assert_eq!(line(&of(slots(2), 0), &[&one.nodes]).standing(), Standing::Welcome);
+    assert_eq!(line(&of(slots(2), 0), &[&one.nodes]).standing(), Standing::ConnectReply);
     let two = of(slots(2), 4);
     assert_eq!(line(&of(slots(2), 0), &[&one.nodes, &two.nodes]).standing(), busy(&one, 1));
 }
@@ -210,17 +210,17 @@ fn whoever_is_not_in_the_line_would_be_behind_all() {
 fn minimum_holds_are_entries_before_all_others() {
     use Mode::{Exclusive as X, Shared as S};
     let gone = |mode: Mode| Client::new(mode, 1);
-    let with = |own: &Client, nodes: &[&[String]], holds: Vec<Kept>| {
+    let with = |own: &Client, nodes: &[&[String]], holds: Vec<MinimumHold>| {
         let mut line = line(own, nodes);
         assert!(!line.knows_holds());
         line.keep(holds);
         assert!(line.knows_holds());
         line.standing()
     };
-    let waits = |kept: &Kept, beside: u64, position: Option<u64>| {
-        let awaited = position.map(|_| Awaited::Kept(kept.hold.owner().to_owned()));
+    let waits = |kept: &MinimumHold, beside: u64, position: Option<u64>| {
+        let awaited = position.map(|_| Awaited::MinimumHold(kept.hold.owner().to_owned()));
         let until = position.map(|_| kept.over);
-        let holder = Who::Kept(Box::new(kept.hold.clone()));
+        let holder = Who::MinimumHold(Box::new(kept.hold.clone()));
         Standing::Behind(Behind { holder, beside, position, awaited, until, is_entering: false })
     };
     let (writer, reader, slot) = (Client::new(X, 9), Client::new(S, 9), Client::new(slots(2), 9));
@@ -232,7 +232,7 @@ fn minimum_holds_are_entries_before_all_others() {
     // The last one to end decides, and an owner that still contends counts once.
     let later = gone(S).kept(None, 25);
     let Standing::Behind(seen) = with(&writer, &[&writer.nodes], vec![later.clone(), shared]) else { panic!() };
-    assert_eq!((seen.awaited, seen.until), (Some(Awaited::Kept(later.hold.owner().to_owned())), Some(at(25))));
+    assert_eq!((seen.awaited, seen.until), (Some(Awaited::MinimumHold(later.hold.owner().to_owned())), Some(at(25))));
     assert_eq!((seen.beside, seen.position), (1, Some(1)));
     assert_eq!(with(&reader, &[&reader.nodes], vec![reader.kept(None, 9)]), ENTERS);
     // Kept slots are taken.
@@ -241,7 +241,7 @@ fn minimum_holds_are_entries_before_all_others() {
     let Standing::Behind(seen) = with(&slot, &[&slot.nodes], vec![zero.clone(), one]) else { panic!() };
     assert_eq!((seen.until, seen.position), (Some(at(35)), Some(1)));
     let three = Client::new(slots(3), 12);
-    let refused = Standing::OtherSlots { slots: 2, by: Who::Kept(Box::new(zero.hold.clone())) };
+    let refused = Standing::OtherSlots { slots: 2, by: Who::MinimumHold(Box::new(zero.hold.clone())) };
     assert_eq!(with(&three, &[&three.nodes], vec![zero.clone()]), refused);
     assert_eq!(with(&three, &[], vec![zero]), refused);
 }

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::backend::zookeeper::line::{Awaited, Line, Rival, Standing, Who};
+use crate::backend::zookeeper::line::{Awaited, QueueView, Rival, Standing, Who};
 use crate::key::Key;
 use crate::lock::admission::enters;
 use crate::property::{holds, made_of, one_of};
@@ -157,7 +157,7 @@ fn numbered(clients: &[(Client, i64)], first: i64) -> Vec<Vec<String>> {
 
 /// Returns the standing of one dlock, given the `slots` that the others have entered.
 fn standing(listed: &[String], names: &Names, slots: &[(Rival, Option<u32>)]) -> Standing {
-    let mut line = Line::read(listed, names, &BTreeMap::new());
+    let mut line = QueueView::read(listed, names, &BTreeMap::new());
     for (rival, slot) in slots {
         line.tell(rival, *slot);
     }
@@ -241,7 +241,7 @@ fn any_listing_can_be_read() {
     holds(1500, (vec(made_of(PIECES), 0..8), any::<u128>(), mode()), |(listed, id, mode)| {
         let in_line = listed.iter().any(|name| sequence(name).is_some());
         match standing(&listed, &names_of(id, mode), &[]) {
-            Standing::Welcome => prop_assert!(!in_line || mode != Mode::Exclusive),
+            Standing::ConnectReply => prop_assert!(!in_line || mode != Mode::Exclusive),
             Standing::Behind(behind) => prop_assert!(in_line && behind.position.is_none() && behind.awaited.is_none()),
             Standing::OtherSlots { .. } => prop_assert!(mode.slots().is_some_and(|slots| slots != 2)),
             other => prop_assert!(false, "it is not there: {other:?}"),

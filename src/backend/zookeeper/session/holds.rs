@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError};
 use futures_util::future::join_all;
 
-use crate::backend::zookeeper::hold::{Hold, Kept, Listed};
+use crate::backend::zookeeper::hold::{Hold, Listed, MinimumHold};
 use crate::backend::zookeeper::nodes::{Triple, absent};
 use crate::backend::zookeeper::session::records::is_record;
 use crate::backend::zookeeper::session::{Session, TOGETHER};
@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 
 impl Session {
     /// Returns the minimum holds that are not over, except that of the owner `own`. Removes those that are over.
-    pub(in crate::backend::zookeeper) async fn holds(&mut self, own: &str) -> Result<Vec<Kept>, ZkError> {
+    pub(in crate::backend::zookeeper) async fn holds(&mut self, own: &str) -> Result<Vec<MinimumHold>, ZkError> {
         let listed = match std::mem::take(&mut self.listed_holds) {
             Listed::Unknown => self.list_holds().await?,
             listed => listed,
@@ -76,7 +76,7 @@ impl Session {
         let Some(now) = now else { return Ok(()) };
         for (_, name, hold, _) in held {
             let over = Instant::now() + hold.left(now);
-            self.known_holds.insert(name.clone(), Kept { hold, over });
+            self.known_holds.insert(name.clone(), MinimumHold { hold, over });
         }
         Ok(())
     }

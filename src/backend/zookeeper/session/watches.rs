@@ -116,7 +116,7 @@ impl Session {
                 Ok(read.map(|(_, _, watcher)| watcher))
             }
             // For a hold, a node without children: this watch fires when it is deleted, but not when it is written to.
-            Awaited::Any(_) | Awaited::Kept(_) => {
+            Awaited::Any(_) | Awaited::MinimumHold(_) => {
                 let answer = client.get_and_watch_children(&path).await;
                 self.traffic.end(sent, false, &answer);
                 let listed = absent(answer)?.filter(|(children, ..)| !has_gone(awaited, children));
@@ -129,7 +129,7 @@ impl Session {
     async fn has_come(&mut self, awaited: &Awaited) -> Result<bool, ZkError> {
         let (client, path) = (self.client.clone(), self.watched(awaited));
         match awaited {
-            Awaited::Gone(_) | Awaited::Kept(_) => Ok(self.stat_at(&path).await?.is_none()),
+            Awaited::Gone(_) | Awaited::MinimumHold(_) => Ok(self.stat_at(&path).await?.is_none()),
             Awaited::Turn(node) => {
                 let read = self.read(node).await?;
                 Ok(read.is_none_or(|(data, _)| has_entered(awaited, &data)))
@@ -153,7 +153,7 @@ impl Session {
         match awaited {
             Awaited::Gone(node) | Awaited::Turn(node) => self.directory.node(node),
             Awaited::Any(_) => self.directory.path().to_owned(),
-            Awaited::Kept(owner) => self.directory.hold(owner),
+            Awaited::MinimumHold(owner) => self.directory.hold(owner),
         }
     }
 }

@@ -28,7 +28,7 @@ const MOST_ALIKE: usize = 8;
 
 /// The connection to an outer guard, which stays open as long as any process of this run lives.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct OuterConnection {
     /// The name of the guard.
     pub(crate) guard: String,
     /// Becomes readable when the guard no longer keeps anything for this run.
@@ -38,7 +38,7 @@ pub(crate) struct Line {
 /// The answer of an outer guard to a nested run.
 pub(crate) enum Registered {
     /// It keeps its locks until this connection is closed.
-    Yes(Line),
+    Yes(OuterConnection),
     /// It is about to release the lock.
     No,
     /// It may open no more descriptors.
@@ -73,7 +73,7 @@ pub(crate) async fn register(owner: &str) -> Result<Registered, Failure> {
             // Registered anew with the event loop: it was readable, and is no longer.
             let connection = readable(line.into_inner());
             let connection = connection.map_err(|error| unreachable_guard(Some(error.to_string())))?;
-            Ok(Registered::Yes(Line { guard: owner.to_owned(), connection: Rc::new(connection) }))
+            Ok(Registered::Yes(OuterConnection { guard: owner.to_owned(), connection: Rc::new(connection) }))
         }
         (Ok(_), guard::FULL) => Ok(Registered::Full),
         (Ok(_), guard::STRANGER | guard::TOLD) => Ok(Registered::Unreachable),
