@@ -12,7 +12,7 @@ pub(crate) mod meeting;
 
 use std::time::Duration;
 
-pub(crate) use self::breaking::{BreakEvent, Deaf};
+pub(crate) use self::breaking::{BreakEvent, Unaskable};
 pub(crate) use self::look::Look;
 use crate::holder::Holder;
 use crate::holder::ask::Ask;

@@ -10,12 +10,12 @@ use etcd_client::{
 use futures_util::future::join_all;
 
 use crate::backend::error::Error;
+use crate::backend::etcd::breaking::{self, Changed, Mark};
 use crate::backend::etcd::errors::Fault;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::names::{
     HOLD, broken, entries, is_entry, met, mode_of, prefix_of, recorded, records, stem, stop,
 };
-use crate::backend::etcd::steering::{self, Changed, Mark};
 use crate::backend::survey::{
     Kind, Left, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
 };
@@ -306,13 +306,13 @@ impl Survey for EtcdSurvey {
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
         let (stop, trace) = (stop(&self.namespace.prefix('/'), mark.lease), broken(&self.namespace.join('/', key)));
-        let changed = steering::put(&mut self.cluster, &mark, ask, stop, trace).await?;
+        let changed = breaking::put(&mut self.cluster, &mark, ask, stop, trace).await?;
         Ok(self.note(changed))
     }
 
     async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let Some(mark) = self.mark(key, party).await? else { return Ok(false) };
-        let changed = steering::take(&mut self.cluster, &mark, ask, broken(&self.namespace.join('/', key))).await?;
+        let changed = breaking::take(&mut self.cluster, &mark, ask, broken(&self.namespace.join('/', key))).await?;
         Ok(self.note(changed))
     }
 

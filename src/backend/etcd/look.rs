@@ -198,7 +198,7 @@ impl<'a> LockQueue<'a> {
 
     /// Looks at the queue before our entry is made. Also returns the value published by the outer run that holds the
     /// lock, if one of these `owners` does.
-    pub(super) async fn glance(&mut self, owners: &[String]) -> Result<(Look, Option<Box<Published>>), Error> {
+    pub(super) async fn peek(&mut self, owners: &[String]) -> Result<(Look, Option<Box<Published>>), Error> {
         let outer = |owner: &String| {
             let key = names::key(&self.prefix, names::lease_of(owner), Mode::Exclusive);
             // The range of all keys named after this lease: hexadecimal digits sort after the slash, the dot before it.

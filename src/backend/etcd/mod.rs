@@ -13,6 +13,7 @@ only those with which it shares the lock.
 
 mod adopt;
 mod barrier;
+mod breaking;
 mod contender;
 mod driver;
 mod errors;
@@ -27,7 +28,6 @@ mod own;
 mod probes;
 mod session;
 mod standing;
-mod steering;
 mod version;
 mod watches;
 
@@ -239,8 +239,8 @@ impl EtcdContender {
 
     /// The answer to an attempt before it writes anything: an outer run holds the lock, the lock is in use with another
     /// number of slots, or the attempt `passes` and would not get the lock at once. `None` if the attempt may go on.
-    async fn glance(&mut self, passes: bool) -> Result<Option<Attempt>, Error> {
-        let (look, outer) = LockQueue::of(&self.claim, &mut self.cluster).glance(&self.claim.outer).await?;
+    async fn peek(&mut self, passes: bool) -> Result<Option<Attempt>, Error> {
+        let (look, outer) = LockQueue::of(&self.claim, &mut self.cluster).peek(&self.claim.outer).await?;
         if let Some(outer) = outer {
             return Ok(Some(Attempt::Outer(outer)));
         }
@@ -298,7 +298,7 @@ impl Contender for EtcdContender {
         }
         let passes = queue == Queue::Pass && is_new;
         if (passes || is_new && !self.claim.outer.is_empty())
-            && let Some(refused) = self.glance(passes).await?
+            && let Some(refused) = self.peek(passes).await?
         {
             return Ok(refused);
         }

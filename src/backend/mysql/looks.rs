@@ -4,9 +4,9 @@ The statements of looks at MySQL and MariaDB databases: see [`looks`](crate::bac
 
 use crate::backend::mysql::probed;
 use crate::backend::mysql::texts::literal;
+use crate::backend::sql::breaking::BreakStatements;
 use crate::backend::sql::dialect::RecordStatements;
 use crate::backend::sql::looks::Looks;
-use crate::backend::sql::steering::Steering;
 
 /// The statements of looks.
 pub(super) const LOOKS: Looks = Looks {
@@ -29,14 +29,14 @@ pub(super) const LOOKS: Looks = Looks {
 };
 
 /// The statements for breaking locks and requesting stops.
-pub(super) const STEERING: Steering = Steering {
-    begin: include_str!("statements/steering/begin.sql"),
-    ask: include_str!("statements/steering/ask.sql"),
+pub(super) const BREAKING: BreakStatements = BreakStatements {
+    begin: include_str!("statements/breaking/begin.sql"),
+    ask: include_str!("statements/breaking/ask.sql"),
     tell: "",
-    take: include_str!("statements/steering/take.sql"),
-    member: include_str!("statements/steering/member.sql"),
-    foreign: include_str!("statements/steering/foreign.sql"),
-    trace: include_str!("statements/steering/trace.sql"),
+    take: include_str!("statements/breaking/take.sql"),
+    member: include_str!("statements/breaking/member.sql"),
+    foreign: include_str!("statements/breaking/foreign.sql"),
+    trace: include_str!("statements/breaking/trace.sql"),
     // `begin` limits waits for row locks to one second, the shortest possible limit.
     hurry: "",
     wake: "",
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn every_place_of_a_change_has_a_value() {
-        STEERING.check();
+        BREAKING.check();
     }
 
     #[test]

@@ -18,9 +18,9 @@ use crate::backend::mysql::link::Link;
 use crate::backend::mysql::looks;
 use crate::backend::mysql::texts::{contends, keep, literal, waits};
 use crate::backend::sql::answers::{Look, Row};
+use crate::backend::sql::breaking::BreakStatements;
 use crate::backend::sql::dialect::{Dialect, RecordStatements, With};
 use crate::backend::sql::looks::Looks;
-use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::Table;
 use crate::backend::sql::template::lines;
 use crate::backend::sql::turn::{Blocker, Watch};
@@ -87,7 +87,7 @@ pub(super) fn setup(table: &Table, user: Option<&str>) -> String {
 impl Dialect for Statements {
     type Link = Link;
     const LOOKS: Looks = looks::LOOKS;
-    const STEERING: Steering = looks::STEERING;
+    const BREAKING: BreakStatements = looks::BREAKING;
     const RECORDS: RecordStatements = looks::RECORDS;
     const GENERATE: &'static str = "mysql";
     const CLIENT: [&'static str; 2] = ["mysql{host} -P {port} {database}", "mysql{socket} {database}"];

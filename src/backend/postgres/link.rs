@@ -232,7 +232,7 @@ impl link::Link for Link {
 
     /// Returns `true` if another process answers than the one that the server named at login: then a pooler is in
     /// between, which swallows notifications.
-    fn is_deaf(&self, look: &Look) -> bool {
+    fn is_poll_only(&self, look: &Look) -> bool {
         look.process != Some(self.process.number())
     }
 

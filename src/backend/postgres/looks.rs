@@ -7,9 +7,9 @@ use postgres_protocol::escape::escape_literal;
 use crate::backend::postgres::place::NAMES;
 use crate::backend::postgres::probed;
 use crate::backend::postgres::texts::{MICROS, NOW};
+use crate::backend::sql::breaking::BreakStatements;
 use crate::backend::sql::dialect::RecordStatements;
 use crate::backend::sql::looks::Looks;
-use crate::backend::sql::steering::Steering;
 
 /// The statements of looks.
 pub(super) const LOOKS: Looks = Looks {
@@ -32,14 +32,14 @@ pub(super) const LOOKS: Looks = Looks {
 };
 
 /// The statements of requests to stop and of breaks.
-pub(super) const STEERING: Steering = Steering {
-    begin: include_str!("statements/steering/begin.sql"),
-    ask: include_str!("statements/steering/ask.sql"),
-    tell: include_str!("statements/steering/tell.sql"),
-    take: include_str!("statements/steering/take.sql"),
-    member: include_str!("statements/steering/member.sql"),
-    foreign: include_str!("statements/steering/foreign.sql"),
-    trace: include_str!("statements/steering/trace.sql"),
+pub(super) const BREAKING: BreakStatements = BreakStatements {
+    begin: include_str!("statements/breaking/begin.sql"),
+    ask: include_str!("statements/breaking/ask.sql"),
+    tell: include_str!("statements/breaking/tell.sql"),
+    take: include_str!("statements/breaking/take.sql"),
+    member: include_str!("statements/breaking/member.sql"),
+    foreign: include_str!("statements/breaking/foreign.sql"),
+    trace: include_str!("statements/breaking/trace.sql"),
     hurry: "SET LOCAL lock_timeout = 200;\n",
     wake: include_str!("statements/wake.sql"),
     looks: LOOKS,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_place_of_a_change_has_a_value() {
-        STEERING.check();
+        BREAKING.check();
     }
 
     #[test]

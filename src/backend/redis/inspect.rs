@@ -12,12 +12,12 @@ use ::redis::{Cmd, Value};
 
 use crate::backend::error::Error;
 use crate::backend::redis::answers::{bytes, text_of, yes_or_no};
+use crate::backend::redis::breaking;
 use crate::backend::redis::connection::Connection;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::raw::{Raw, questions, request, texts};
 use crate::backend::redis::rights::{Rights, STEER, escaped};
 use crate::backend::redis::sentinel::Master;
-use crate::backend::redis::steering;
 use crate::backend::survey::{
     Kind, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
 };
@@ -282,7 +282,7 @@ impl<W: Access> RedisSurvey<W> {
 impl<W: Access> RedisSurvey<W> {
     /// Puts the request beside the lock with these keys, if `party` holds it here; returns `false` if not.
     pub(in crate::backend) async fn put(&mut self, keys: &Keys, party: &Party, ask: &Ask) -> Result<bool, Error> {
-        self.steer(steering::ask(keys, party, ask)).await
+        self.steer(breaking::ask(keys, party, ask)).await
     }
 
     /// Takes the lock with these keys away from `party`, if it holds it here; returns `false` if not. On a `single`
@@ -294,7 +294,7 @@ impl<W: Access> RedisSurvey<W> {
         ask: &Ask,
         single: bool,
     ) -> Result<bool, Error> {
-        self.steer(steering::take(keys, party, ask, single)).await
+        self.steer(breaking::take(keys, party, ask, single)).await
     }
 
     async fn steer(&mut self, command: Cmd) -> Result<bool, Error> {

@@ -13,6 +13,7 @@ The rights that a user needs are in [`rights`].
 */
 
 pub(super) mod answers;
+mod breaking;
 pub(super) mod connection;
 pub(super) mod damage;
 mod driver;
@@ -29,7 +30,6 @@ pub(super) mod rights;
 mod safety;
 mod script;
 mod sentinel;
-mod steering;
 
 use std::time::Duration;
 

@@ -150,8 +150,8 @@ impl<L: Link> Connection<L> {
     }
 
     /// Returns `true` if the server's answer shows that notifications do not arrive here.
-    pub(crate) fn is_deaf(&self, look: &Look) -> bool {
-        self.open.as_ref().is_some_and(|open| open.link.is_deaf(look))
+    pub(crate) fn is_poll_only(&self, look: &Look) -> bool {
+        self.open.as_ref().is_some_and(|open| open.link.is_poll_only(look))
     }
 
     /// Returns `true` if the server notifies us on this connection, or never does.

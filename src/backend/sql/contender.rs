@@ -47,7 +47,7 @@ pub(super) struct SqlContender<D: Dialect> {
     /// `true` if we may be in the queue.
     joined: bool,
     /// `true` if notifications are known not to arrive.
-    is_deaf: bool,
+    is_poll_only: bool,
     /// The contender that was in the way and then seemed to be gone.
     gone: Option<String>,
     /// The watch that we wait for, and the start of that wait.
@@ -88,7 +88,7 @@ impl<D: Dialect> SqlContender<D> {
             inspected: false,
             warnings: Vec::new(),
             joined: false,
-            is_deaf: false,
+            is_poll_only: false,
             gone: None,
             since: None,
             crowd: Crowd::default(),
@@ -109,7 +109,7 @@ impl<D: Dialect> SqlContender<D> {
         let mut again = false;
         for _ in 0..TRIES {
             self.session.connection.forget_notifications();
-            let listen = queue && !self.is_deaf && !self.session.connection.is_listening();
+            let listen = queue && !self.is_poll_only && !self.session.connection.is_listening();
             let with = With { queue, listen, inspect: !self.inspected };
             let sent = Instant::now();
             self.looked = sent;
@@ -138,7 +138,7 @@ impl<D: Dialect> SqlContender<D> {
                     self.warnings.push(warning);
                     continue;
                 }
-                self.is_deaf = self.session.connection.is_deaf(&look);
+                self.is_poll_only = self.session.connection.is_poll_only(&look);
                 // Another client made the row after this one had looked for it. That client may be a reader, which is
                 // not in the way of other readers.
                 let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
@@ -174,14 +174,14 @@ impl<D: Dialect> SqlContender<D> {
         // A contender that is in the way although it seemed to be gone cannot be watched: it has lost its connection,
         // or is connected to another server.
         let is_gone = |watch: &Watch| matches!(watch, Watch::Gone { entry, .. } if self.gone.as_ref() == Some(entry));
-        let is_deaf = self.is_deaf || watch.as_ref().is_some_and(is_gone);
+        let is_poll_only = self.is_poll_only || watch.as_ref().is_some_and(is_gone);
         let watch = watch.filter(|watch| !is_gone(watch));
         if self.since.as_ref().is_none_or(|(since, _)| *since != watch) {
             self.since = Some((watch.clone(), sent));
         }
         self.next = match away {
             Some(away) => Next::Away(away),
-            None => Next::Stay(look_again(&look, sight, is_deaf, heartbeat_ttl(self.claim.ttl)), watch),
+            None => Next::Stay(look_again(&look, sight, is_poll_only, heartbeat_ttl(self.claim.ttl)), watch),
         };
         let position = sight.map(|sight| sight.position).filter(|&position| position > 0);
         let beside = look.columns.member.as_ref().map_or(0, |member| member.beside);
@@ -308,7 +308,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
     async fn renew(&mut self) -> Result<Renewal, Error> {
         let sent = Instant::now();
         self.session.connection.forget_notifications();
-        let listen = !self.is_deaf && !self.session.connection.is_listening();
+        let listen = !self.is_poll_only && !self.session.connection.is_listening();
         let rows = match self.ask(|statements| statements.renew(listen), Outstanding::Request).await {
             Ok(rows) => rows,
             Err(Unasked::Said(said, _)) if said.is_missing_table() => {

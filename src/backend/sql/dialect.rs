@@ -8,9 +8,9 @@ use crate::backend::claim::Claim;
 use crate::backend::contender::Used;
 use crate::backend::error::Error;
 use crate::backend::sql::answers::{Look, Row};
+use crate::backend::sql::breaking::BreakStatements;
 use crate::backend::sql::link::Link;
 use crate::backend::sql::looks::Looks;
-use crate::backend::sql::steering::Steering;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::turn::{Blocker, Watch};
 use crate::backend::sql::values::Values;
@@ -64,7 +64,7 @@ pub(crate) trait Dialect: std::fmt::Debug + Sized + 'static {
     /// The statements of looks at such a database.
     const LOOKS: Looks;
     /// The statements of requests to stop and of breaks.
-    const STEERING: Steering;
+    const BREAKING: BreakStatements;
     /// The statements about the records of latches and barriers.
     const RECORDS: RecordStatements;
     /// The name of such a database for `dlock generate`.

@@ -5,13 +5,13 @@ Looks at locks in a database by read-only requests, and sends breaks and request
 
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::sql::answers::{self, Row};
+use crate::backend::sql::breaking::Act;
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
 use crate::backend::sql::found::Found;
 use crate::backend::sql::link::{Link, Said};
 use crate::backend::sql::looks::{Depth, PAGE};
 use crate::backend::sql::seen::{SeenRow, columns_of, other_name, seen};
-use crate::backend::sql::steering::Act;
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{errors, name};
 use crate::backend::survey::{
@@ -280,8 +280,8 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
         let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
         let Some(act) = Act::new(&spot.place, party) else { return Ok(false) };
-        let change = |table: &Table, traced| D::STEERING.ask(table, &act, ask, traced);
-        self.change(change, |table| D::STEERING.tell(table, &act), Tables::LOCKS).await
+        let change = |table: &Table, traced| D::BREAKING.ask(table, &act, ask, traced);
+        self.change(change, |table| D::BREAKING.tell(table, &act), Tables::LOCKS).await
     }
 
     async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
@@ -293,8 +293,8 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
                 None => return Ok(false),
             },
         };
-        let change = |table: &Table, traced| D::STEERING.take(table, &act, ask, traced);
-        self.change(change, |table| D::STEERING.wake(table, &act), tables).await
+        let change = |table: &Table, traced| D::BREAKING.take(table, &act, ask, traced);
+        self.change(change, |table| D::BREAKING.wake(table, &act), tables).await
     }
 
     fn untraced(&mut self) -> Option<Error> {

@@ -182,7 +182,7 @@ pub(crate) trait Link: std::fmt::Debug + Sized {
     fn listens(&mut self) {}
 
     /// Returns `true` if the server's answer shows that notifications do not arrive here.
-    fn is_deaf(&self, _look: &Look) -> bool {
+    fn is_poll_only(&self, _look: &Look) -> bool {
         false
     }
 

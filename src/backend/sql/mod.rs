@@ -4,6 +4,7 @@ other programs, and looks at its rows. Only statements and connections differ. K
 */
 
 pub(crate) mod answers;
+pub(crate) mod breaking;
 pub(crate) mod connection;
 pub(crate) mod contender;
 pub(crate) mod crowd;
@@ -22,7 +23,6 @@ pub(crate) mod records;
 pub(crate) mod seen;
 pub(crate) mod service;
 pub(crate) mod session;
-pub(crate) mod steering;
 pub(crate) mod table;
 pub(crate) mod template;
 pub(crate) mod told;

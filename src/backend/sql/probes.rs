@@ -175,8 +175,8 @@ impl<D: Dialect> SqlProbes<D> {
     fn pooler(&mut self, process: Option<i32>) -> Option<Finding> {
         let process = process?;
         let look = Look { process: Some(process), ..Look::default() };
-        let is_deaf = self.primary()?.connection.is_deaf(&look);
-        if !is_deaf {
+        let is_poll_only = self.primary()?.connection.is_poll_only(&look);
+        if !is_poll_only {
             return Some(Finding::ok("pooler", "none, or one that keeps sessions"));
         }
         let text =

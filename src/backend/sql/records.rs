@@ -106,7 +106,7 @@ pub(super) struct SqlRecords<D: Dialect> {
     /// `true` if the table may be missing, as far as is known.
     is_missing: bool,
     /// `true` if notifications are known not to arrive.
-    is_deaf: bool,
+    is_poll_only: bool,
     /// The last change that was seen, and the time of the look that first saw it.
     last: (Moment, Instant),
 }
@@ -116,7 +116,14 @@ impl<D: Dialect> SqlRecords<D> {
     pub(super) fn new(meeting: Meeting, what: &'static str, connection: Connection<D::Link>) -> Self {
         let place = RecordPlace { name: name::row(&meeting.namespace, &meeting.key), what };
         let session = Session::new(&Claim::like(&meeting), connection);
-        Self { meeting, place, session, is_missing: true, is_deaf: false, last: (Moment::default(), Instant::now()) }
+        Self {
+            meeting,
+            place,
+            session,
+            is_missing: true,
+            is_poll_only: false,
+            last: (Moment::default(), Instant::now()),
+        }
     }
 
     /// Sends these statements. If the table is missing, the next [`Records::connect`] makes it.
@@ -143,7 +150,7 @@ impl<D: Dialect> SqlRecords<D> {
         let moment = Moment { version: version?.parse().ok()?, micros: micros?.parse().ok()? };
         if let Some(process) = process {
             let look = Look { process: Some(process.parse().ok()?), ..Look::default() };
-            self.is_deaf = self.session.connection.is_deaf(&look);
+            self.is_poll_only = self.session.connection.is_poll_only(&look);
         }
         let record = |row: &Row| match &row[..] {
             [Some(word), Some(name), Some(text), Some(version)] if word == "record" => Some(Record {
@@ -189,7 +196,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
         let name = self.meeting.name.clone();
         let request = Request { name: &name, life: self.meeting.lease, most, ..Request::default() };
         self.session.connection.forget_notifications();
-        let listens = !self.is_deaf && !self.session.connection.is_listening();
+        let listens = !self.is_poll_only && !self.session.connection.is_listening();
         let listen = if listens { of.listen } else { "" };
         let rows = self.ask(&[listen, of.extend, of.read], &request).await?;
         if listens {
@@ -217,7 +224,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
     async fn changed(&mut self, at_most: Duration) -> Result<(), Error> {
         let (now, (seen, since)) = (Instant::now(), self.last);
         if D::RECORDS.glance.is_empty() {
-            let wait = if self.is_deaf { at_most.min(POOLED) } else { at_most };
+            let wait = if self.is_poll_only { at_most.min(POOLED) } else { at_most };
             return self.session.connection.heard(now + wait).await;
         }
         let glance = Request { seen: Some(seen), ..Request::default() };

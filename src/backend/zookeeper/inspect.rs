@@ -15,6 +15,7 @@ use crate::backend::net::location::nested_hint;
 use crate::backend::survey::{
     Kind, Location, MOST, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey, TIMEOUT,
 };
+use crate::backend::zookeeper::breaking::{Change, Changed, all_of, heeded, make, nodes};
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::hold::Hold;
@@ -26,7 +27,6 @@ use crate::backend::zookeeper::nodes::absent;
 use crate::backend::zookeeper::opening::Opening;
 use crate::backend::zookeeper::seen::Found;
 use crate::backend::zookeeper::session::{BROKEN, is_of_periods, is_record};
-use crate::backend::zookeeper::steering::{Change, Changed, all_of, heeded, make, nodes};
 use crate::backend::zookeeper::tunnel::Tunnel;
 use crate::clock::{Instant, before, wall_millis, within};
 use crate::holder::ask::Ask;

@@ -8,6 +8,7 @@ and a follower passes our heartbeats on late: see [`timeline`] for what an answe
 */
 
 mod barrier;
+mod breaking;
 mod configuration;
 mod contender;
 mod directories;
@@ -31,7 +32,6 @@ mod probes;
 mod queueing;
 mod seen;
 mod session;
-mod steering;
 mod texts;
 mod timeline;
 mod traffic;

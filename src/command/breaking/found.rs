@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::survey::{Left, Party, Snapshot, State};
 use crate::holder::Holder;
-use crate::report::event::Deaf;
+use crate::report::event::Unaskable;
 
 /// Time to wait for a release beyond the lease.
 const SLACK: Duration = Duration::from_secs(15);
@@ -46,16 +46,16 @@ pub(super) fn is_over(seen: &Snapshot, id: &str) -> bool {
 }
 
 /// Returns the reason why this holder cannot be asked to stop; `None` if it can.
-pub(super) fn deaf(party: &Party) -> Option<Deaf> {
+pub(super) fn unaskable(party: &Party) -> Option<Unaskable> {
     match &party.who {
-        Holder::Process(pid, name) => Some(Deaf::Process(*pid, name.clone())),
-        Holder::Dlock(said) if said.done => Some(Deaf::Finished),
-        Holder::Dlock(said) if said.about.handle => Some(Deaf::Handle),
+        Holder::Process(pid, name) => Some(Unaskable::Process(*pid, name.clone())),
+        Holder::Dlock(said) if said.done => Some(Unaskable::Finished),
+        Holder::Dlock(said) if said.about.handle => Some(Unaskable::Handle),
         // A lease ends by itself; without one, the command goes on holding the lock.
-        Holder::Dlock(said) if party.alive == Some(false) && said.about.ttl.is_none() => Some(Deaf::Ended),
+        Holder::Dlock(said) if party.alive == Some(false) && said.about.ttl.is_none() => Some(Unaskable::Ended),
         Holder::Dlock(_) if party.can_be_asked() => None,
-        Holder::Dlock(_) => Some(Deaf::Older),
-        _ => Some(Deaf::Foreign),
+        Holder::Dlock(_) => Some(Unaskable::Older),
+        _ => Some(Unaskable::Foreign),
     }
 }
 
@@ -148,12 +148,12 @@ mod tests {
         let about = r#","ttl":30000,"kill_after":5000,"stop":true"#;
         for (party, expected) in [
             (dlock("ab", about), None),
-            (dlock("ab", r#","ttl":30000"#), Some(Deaf::Older)),
-            (dlock("ab", &format!("{about},\"done\":true")), Some(Deaf::Finished)),
-            (party("redis-py"), Some(Deaf::Foreign)),
-            (Party::new(Holder::Process(7, "flock".to_owned()), "7"), Some(Deaf::Process(7, "flock".to_owned()))),
+            (dlock("ab", r#","ttl":30000"#), Some(Unaskable::Older)),
+            (dlock("ab", &format!("{about},\"done\":true")), Some(Unaskable::Finished)),
+            (party("redis-py"), Some(Unaskable::Foreign)),
+            (Party::new(Holder::Process(7, "flock".to_owned()), "7"), Some(Unaskable::Process(7, "flock".to_owned()))),
         ] {
-            assert_eq!(deaf(&party), expected, "{party:?}");
+            assert_eq!(unaskable(&party), expected, "{party:?}");
         }
         let seconds = Duration::from_secs;
         let (holder, file) = (dlock("ab", about), dlock("ab", r#","stop":true"#));
@@ -165,11 +165,11 @@ mod tests {
         assert_eq!((stops_within(&holder), stop_timeout(&holder)), (Some(seconds(5)), seconds(45)));
         for (holder, alive, expected) in [
             (&holder, Some(false), None),
-            (&file, Some(false), Some(Deaf::Ended)),
+            (&file, Some(false), Some(Unaskable::Ended)),
             (&file, Some(true), None),
             (&file, None, None),
         ] {
-            assert_eq!(deaf(&Party { alive, ..holder.clone() }), expected);
+            assert_eq!(unaskable(&Party { alive, ..holder.clone() }), expected);
         }
         for (left, expected) in [
             (Some(Left::Millis(27_001)), Some(28)),

@@ -7,7 +7,7 @@ mod prompt;
 
 use std::time::Duration;
 
-use self::found::{Found, deaf, ends_within, found, is_over, notices_within, stop_timeout, stops_within};
+use self::found::{Found, ends_within, found, is_over, notices_within, stop_timeout, stops_within, unaskable};
 use crate::backend::driver::Breaks;
 use crate::backend::error::Error;
 use crate::backend::survey::{Party, Snapshot};
@@ -36,9 +36,9 @@ pub(crate) fn break_lock(settings: &BreakSettings) -> Result<Exit, Failure> {
             Found::Another(other) => return Err(another(settings, &seen, other)),
             Found::Unclear => return Err(failed(CONFLICTED, BreakEvent::Unclear(settings.key.clone()))),
         };
-        if let Some(why) = deaf(party).filter(|_| !settings.now) {
+        if let Some(why) = unaskable(party).filter(|_| !settings.now) {
             let can_be_taken = settings.look.connection.target.breaks() == Breaks::Taking;
-            return Err(failed(CONFLICTED, BreakEvent::Deaf { key: settings.key.clone(), why, can_be_taken }));
+            return Err(failed(CONFLICTED, BreakEvent::Unaskable { key: settings.key.clone(), why, can_be_taken }));
         }
         if !settings.yes
             && prompt::is_possible()

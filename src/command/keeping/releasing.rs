@@ -45,7 +45,7 @@ enum Reaction {
     /// It has not answered.
     Silent,
     /// Nobody listens, or the listener is not the process that the handle names.
-    Deaf,
+    Unreachable,
 }
 
 /// Asks `keeper`, which keeps the lock of `handle`, to let go, and waits until it has ended, for at most `limit`. The
@@ -99,7 +99,7 @@ pub(in crate::command) fn ask(
             }
             Reaction::Answered(Answer::Denied) => Err(by_another(key)),
             Reaction::Ended => Ok(Asked::Ended),
-            Reaction::Deaf => Err(failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid })),
+            Reaction::Unreachable => Err(failure(Exit::Unavailable, HandleEvent::KeeperUnreachable { key, pid })),
         };
     }
 }
@@ -113,7 +113,7 @@ fn told(handle: &Handle, keeper: &Keeper, process: &Watched, end: Instant) -> Re
             Err(_) if is_ending(keeper.pid) && ends_before(process, end) => return Reaction::Ended,
             Err(Errno::EAGAIN) if Instant::now() < end => std::thread::sleep(AGAIN),
             Err(Errno::EAGAIN) => return Reaction::Silent,
-            Err(_) => return Reaction::Deaf,
+            Err(_) => return Reaction::Unreachable,
         }
     };
     Request::LetGo.send(&line);
@@ -221,7 +221,7 @@ mod tests {
         // A forged handle names exactly this process.
         let failure = ask(&here).expect_err("no keeper");
         assert_eq!(failure.exit, Exit::Unavailable);
-        let event = HandleEvent::KeeperDeaf { key: handle.key.clone(), pid: here.pid };
+        let event = HandleEvent::KeeperUnreachable { key: handle.key.clone(), pid: here.pid };
         assert_eq!(failure.message(), Some(&Event::Handle(event)));
         assert!(matches!(process.try_wait(), Ok(None)), "it was signalled");
         process.kill().and_then(|()| process.wait()).expect("its end");

@@ -79,19 +79,21 @@ async fn register(handle: &Handle, keeper: &Keeper) -> Result<AsyncFd<OwnedFd>, 
             Ok(line) => break line,
             Err(Errno::EAGAIN) if Instant::now() < limit => sleep_until(Instant::now() + AGAIN).await,
             Err(_) if is_gone() => return gone(),
-            Err(_) => return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }),
+            Err(_) => return failure(Exit::Unavailable, HandleEvent::KeeperUnreachable { key, pid }),
         }
     };
     Request::Register.send(&line);
-    let Ok(line) = readable(line) else { return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }) };
+    let Ok(line) = readable(line) else {
+        return failure(Exit::Unavailable, HandleEvent::KeeperUnreachable { key, pid });
+    };
     if !matches!(before(limit, line.readable()).await, Ok(Ok(_))) {
-        return failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid });
+        return failure(Exit::Unavailable, HandleEvent::KeeperUnreachable { key, pid });
     }
     match Answer::receive(line.get_ref()) {
         // Registered anew with the event loop: it was readable, and is no longer.
         Some(Answer::Yes) => match readable(line.into_inner()) {
             Ok(line) => Ok(line),
-            Err(_) => failure(Exit::Unavailable, HandleEvent::KeeperDeaf { key, pid }),
+            Err(_) => failure(Exit::Unavailable, HandleEvent::KeeperUnreachable { key, pid }),
         },
         Some(Answer::Denied) => failure(Exit::Denied, HandleEvent::RunDenied { key, pid }),
         Some(Answer::Stopping) => {

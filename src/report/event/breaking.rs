@@ -16,7 +16,7 @@ const NOW: &str = "; --now takes the lock away at once";
 
 /// The reason why a holder cannot be asked to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deaf {
+pub(crate) enum Unaskable {
     /// It is another program.
     Foreign,
     /// It is another program on this host, with this process id and name.
@@ -52,11 +52,11 @@ pub(crate) enum BreakEvent {
     /// It is not known who holds the lock, and nothing was done.
     Unclear(Key),
     /// The holder cannot be asked, and nothing was done.
-    Deaf {
+    Unaskable {
         /// The lock.
         key: Key,
         /// The reason.
-        why: Deaf,
+        why: Unaskable,
         /// `true` if the lock can be taken away.
         can_be_taken: bool,
     },
@@ -138,7 +138,7 @@ impl BreakEvent {
             Self::Several(_)
             | Self::Another { .. }
             | Self::Unclear(_)
-            | Self::Deaf { .. }
+            | Self::Unaskable { .. }
             | Self::Declined { .. }
             | Self::Dead(_)
             | Self::StillHeld { .. }
@@ -160,7 +160,7 @@ impl BreakEvent {
             Self::Unclear(key) => {
                 format!("it is not clear who holds {key}, and nothing was done: see dlock status")
             }
-            Self::Deaf { key, why, can_be_taken } => deaf(key, why, if *can_be_taken { NOW } else { "" }),
+            Self::Unaskable { key, why, can_be_taken } => unaskable(key, why, if *can_be_taken { NOW } else { "" }),
             Self::Declined { key, typed: false } => format!("{key}: nothing was done"),
             Self::Declined { key, typed: true } => format!("{key} was not typed, and nothing was done"),
             Self::Asked { who, notices, stops } => {
@@ -211,25 +211,25 @@ impl BreakEvent {
 }
 
 /// The sentence for a holder that cannot be asked to stop; `taking` is the hint on taking the lock, or empty.
-fn deaf(key: &impl Display, why: &Deaf, taking: &str) -> String {
+fn unaskable(key: &impl Display, why: &Unaskable, taking: &str) -> String {
     let who = match why {
-        Deaf::Process(pid, name) => {
+        Unaskable::Process(pid, name) => {
             return format!("the holder of {key} cannot be asked: it is {name}, pid {pid}: end that process");
         }
-        Deaf::Handle => {
+        Unaskable::Handle => {
             return format!(
                 "{key} was taken by dlock acquire, and a step that may be running under it cannot be asked to stop: end that job, \
                  and use dlock release{taking}"
             );
         }
-        Deaf::Ended => {
+        Unaskable::Ended => {
             return format!(
                 "the holder of {key} cannot be asked, its dlock has ended: end its command and all that this has started"
             );
         }
-        Deaf::Older => "an older dlock",
-        Deaf::Finished => "a run that has finished (--min-hold)",
-        Deaf::Foreign => "another program",
+        Unaskable::Older => "an older dlock",
+        Unaskable::Finished => "a run that has finished (--min-hold)",
+        Unaskable::Foreign => "another program",
     };
     format!("the holder of {key} cannot be asked, it is {who}: nothing was done{taking}")
 }
@@ -301,22 +301,22 @@ mod tests {
     #[test]
     fn who_cannot_be_asked_is_told_with_what_can_be_done() {
         let key = || Key::parse("backup".as_ref()).expect("valid");
-        let deaf = |why, can_be_taken| BreakEvent::Deaf { key: key(), why, can_be_taken };
+        let unaskable = |why, can_be_taken| BreakEvent::Unaskable { key: key(), why, can_be_taken };
         for (event, expected) in [
             (
-                deaf(Deaf::Older, true),
+                unaskable(Unaskable::Older, true),
                 "the holder of 'backup' cannot be asked, it is an older dlock: nothing was done; --now takes the lock away at once",
             ),
             (
-                deaf(Deaf::Foreign, false),
+                unaskable(Unaskable::Foreign, false),
                 "the holder of 'backup' cannot be asked, it is another program: nothing was done",
             ),
             (
-                deaf(Deaf::Process(4711, "flock".to_owned()), false),
+                unaskable(Unaskable::Process(4711, "flock".to_owned()), false),
                 "the holder of 'backup' cannot be asked: it is flock, pid 4711: end that process",
             ),
             (
-                deaf(Deaf::Ended, false),
+                unaskable(Unaskable::Ended, false),
                 "the holder of 'backup' cannot be asked, its dlock has ended: end its command and all that this has started",
             ),
         ] {

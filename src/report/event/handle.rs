@@ -91,7 +91,7 @@ pub(crate) enum HandleEvent {
         errno: Option<i32>,
     },
     /// The process that is to keep it does not answer as a keeper does: it is no keeper, or cannot be reached.
-    KeeperDeaf {
+    KeeperUnreachable {
         /// The lock's name.
         key: Key,
         /// The process that the handle names.
@@ -161,7 +161,7 @@ impl HandleEvent {
             | Self::KeptElsewhere { .. }
             | Self::KeptByAnother { .. }
             | Self::KeeperUnseen { .. }
-            | Self::KeeperDeaf { .. }
+            | Self::KeeperUnreachable { .. }
             | Self::RunElsewhere { .. }
             | Self::RunDenied { .. }
             | Self::RunGoesOn { .. }
@@ -213,7 +213,7 @@ impl HandleEvent {
             Self::KeeperUnseen { key, pid, errno: None } => {
                 format!("could not release {key}: /proc does not show whether process {pid} keeps it")
             }
-            Self::KeeperDeaf { key, pid } => deaf(key, *pid),
+            Self::KeeperUnreachable { key, pid } => unreachable(key, *pid),
             Self::RunElsewhere { key, host } => elsewhere(key, host, "run the command where that runs"),
             Self::RunDenied { key, pid } => denied(key, *pid),
             Self::RunGoesOn { key, pid } => format!("could not release {key}: {}: end that first", still_runs(*pid)),
@@ -244,7 +244,7 @@ fn elsewhere(key: &Key, host: &str, remedy: &str) -> String {
     format!("{key} is kept by a process on {host} that cannot be seen from here: {remedy}")
 }
 
-fn deaf(key: &Key, pid: i32) -> String {
+fn unreachable(key: &Key, pid: i32) -> String {
     format!(
         "could not reach the keeper of {key}: process {pid} is none, or an older dlock's, or in another network namespace"
     )
@@ -354,7 +354,7 @@ mod tests {
                 "could not release 'k': process 812, which keeps it, has not ended within 10s",
             ),
             (
-                HandleEvent::KeeperDeaf { key: key(), pid: 812 },
+                HandleEvent::KeeperUnreachable { key: key(), pid: 812 },
                 "could not reach the keeper of 'k': process 812 is none, or an older dlock's, or in another network namespace",
             ),
             (

@@ -14,7 +14,7 @@ use crate::lock::admission::Mode;
 
 /// The statements of requests to stop and breaks at one kind of database. Changes answer `done` if they were made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Steering {
+pub(crate) struct BreakStatements {
     /// Begins a transaction.
     pub begin: &'static str,
     /// Puts a request to stop next to an owner's metadata.
@@ -67,7 +67,7 @@ impl<'a> Act<'a> {
     }
 }
 
-impl Steering {
+impl BreakStatements {
     /// Returns the request that puts `ask` next to the owner's metadata, and records it if `traced`.
     pub(crate) fn ask(&self, table: &Table, act: &Act<'_>, ask: &Ask, traced: bool) -> String {
         self.transaction(self.ask, table, act, ask, traced)
