@@ -13,7 +13,7 @@ Reads the command line, runs the subcommand, and turns its outcome into an exit.
 * `lease` decides when to ask a backend: to take a lock, to keep it, to give it back. It knows nothing of processes.
 * `meeting` decides the same for latches and barriers.
 * `supervise` starts, watches and stops the command: the guard, its listener, signals, `/proc`. It knows nothing of locks.
-* `report` writes everything that goes to standard error: an event with its data, and one file that makes the sentence.
+* `report` writes everything that goes to standard error: events as data, each with how loud it is and its sentence.
   Its `journal` writes what happens to a run as JSON lines (`--events`).
 * Only `output` writes to standard output: locks as `report/picture` draws them, or JSON documents from `schema`.
 * Leaves, which use no module but each other: `clock`, `handle` (of a lock without a process), `here` (this host's

@@ -1,5 +1,6 @@
 /*!
-Everything that dlock reports, as data. The [sentences](mod@crate::report::line) are made elsewhere.
+Everything that dlock reports, as data. A family of events has its sentences beside it; those of the other events are in
+[`line`](mod@crate::report::line).
 
 Reasons from a backend or the system are text, because only they know them, and so is what is wrong with a command line.
 */
