@@ -54,6 +54,23 @@ pub(crate) struct Arrivals {
     pub failure: Option<LatchFailure>,
 }
 
+/// The turnout at a latch or a barrier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turnout {
+    /// Number of names that are there.
+    pub count: u64,
+    /// The names of some of them.
+    pub names: Vec<String>,
+}
+
+impl Turnout {
+    /// Returns the turnout of all these names.
+    #[must_use]
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        Self { count: names.len().try_into().unwrap_or(u64::MAX), names }
+    }
+}
+
 /// The failure of a latch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -82,7 +99,7 @@ impl LatchFailure {
 
 /// One dlock at a latch.
 ///
-/// As with a [`Contender`](crate::backend::contender::Contender), every future may be dropped at any point, every request may be
+/// As with a [`Contender`](crate::backend::contract::contender::Contender), every future may be dropped at any point, every request may be
 /// repeated, time-outs and retries are up to the caller, and only [`Latch::changed`] waits.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Latch {
@@ -130,7 +147,7 @@ pub(crate) enum Gathering {
 
 /// One dlock at a barrier.
 ///
-/// As with a [`Contender`](crate::backend::contender::Contender), every future may be dropped at any point, every request may be
+/// As with a [`Contender`](crate::backend::contract::contender::Contender), every future may be dropped at any point, every request may be
 /// repeated, time-outs and retries are up to the caller, and only [`Barrier::changed`] waits.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Barrier {

@@ -4,8 +4,8 @@ The list of backends. All that users see of them comes from here: the schemes, t
 A backend is one folder with a `DRIVER`, its `mod` line in [`crate::backend`] and its line in this list.
 */
 
-pub(crate) use crate::backend::driver::Meetings;
-use crate::backend::driver::{Driver, Follows, Form, Scheme};
+pub(crate) use crate::backend::contract::driver::Meetings;
+use crate::backend::contract::driver::{Driver, Follows, Form, Scheme};
 use crate::backend::{etcd, file, mysql, postgres, redis, redlock, zookeeper};
 
 /// All backends, in the order in which they are listed for users.

@@ -6,11 +6,11 @@ mod abilities;
 
 use std::fmt;
 
-use crate::backend::driver::{Driver, Endpoint, Follows, Scheme};
+use crate::backend::contract::driver::{Driver, Endpoint, Follows, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::registry::{DEFAULT, choice, meant, schemes};
-use crate::backend::service::{Options, Service};
 
 /// Schemes that are less similar than this are not suggested for each other.
 const LEAST_LIKENESS: f64 = 0.9;

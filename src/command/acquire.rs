@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::backend::contender::{Grant, Lease, NO_HANDLES, Renewal, Used};
+use crate::backend::contract::contender::{Grant, Lease, NO_HANDLES, Renewal, Used};
 use crate::clock::{Instant, before};
 use crate::command::gripping::lost;
 use crate::command::keeping;

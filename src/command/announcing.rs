@@ -97,7 +97,7 @@ pub(super) async fn announce(news: &LatestNews<'_>) -> Infallible {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::contender::Busy;
+    use crate::backend::contract::contender::Busy;
     use crate::holder::Holder;
     use crate::lease::waiting::Trouble;
 

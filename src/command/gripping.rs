@@ -5,9 +5,9 @@ service.
 
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::{Adopted, Contender};
-use crate::backend::service::Service;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{Adopted, Contender};
+use crate::backend::contract::service::Service;
 use crate::command::session;
 use crate::exit::{Exit, Failure};
 use crate::handle::{Handle, Keeper};

@@ -6,8 +6,9 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use crate::backend::meeting::Turnout;
 use crate::command::pace::{self, Change, Changes};
-use crate::meeting::news::News;
+use crate::lease::waiting::Trouble;
 use crate::report::Report;
 use crate::report::event::Event;
 use crate::report::event::meeting::{MeetingEvent, Point};
@@ -18,7 +19,7 @@ const SHORTEST: Duration = Duration::from_secs(30);
 /// The latest news of a wait.
 #[derive(Debug)]
 pub(super) struct Progress {
-    latest: RefCell<Option<News>>,
+    latest: RefCell<Option<Result<Turnout, Trouble>>>,
     changes: Changes,
 }
 
@@ -30,11 +31,11 @@ impl Default for Progress {
 
 impl Progress {
     /// Replaces the news.
-    pub(super) fn set(&self, news: News) {
+    pub(super) fn set(&self, news: Result<Turnout, Trouble>) {
         let before = self.latest.replace(Some(news.clone()));
         self.changes.note(match (before, news) {
-            (Some(News::Turnout(before)), News::Turnout(now)) if before != now => Change::Others,
-            (Some(News::Turnout(_)), News::Trouble(_)) | (Some(News::Trouble(_)), News::Turnout(_)) => Change::Trouble,
+            (Some(Ok(before)), Ok(now)) if before != now => Change::Others,
+            (Some(Ok(_)), Err(_)) | (Some(Err(_)), Ok(_)) => Change::Trouble,
             _ => Change::None,
         });
     }

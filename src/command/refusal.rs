@@ -2,7 +2,7 @@
 The message and the exit code of a subcommand that does not get its lock.
 */
 
-use crate::backend::contender::{Busy, OtherSlots};
+use crate::backend::contract::contender::{Busy, OtherSlots};
 use crate::backend::error::ErrorKind;
 use crate::command::session::exit_of;
 use crate::exit::{Exit, Failure};

@@ -2,7 +2,7 @@
 `dlock release`: gives a lock back by its handle, or says what it finds if the handle no longer holds it.
 */
 
-use crate::backend::contender::Released;
+use crate::backend::contract::contender::Released;
 use crate::backend::survey::{Snapshot, State};
 use crate::clock::{Instant, before};
 use crate::command::gripping::{self, Grip, held};

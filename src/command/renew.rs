@@ -2,7 +2,7 @@
 `dlock renew`: extends a lock by its handle.
 */
 
-use crate::backend::contender::{Lease, Renewal};
+use crate::backend::contract::contender::{Lease, Renewal};
 use crate::command::gripping::{self, held, lost};
 use crate::command::session::exit_of;
 use crate::exit::{Exit, Failure};

@@ -5,8 +5,8 @@ is an event loop until the outcome is known.
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::backend::contract::service::Service;
 use crate::backend::error::ErrorKind;
-use crate::backend::service::Service;
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
 use crate::report::Report;

@@ -6,8 +6,8 @@ keeper that `--while-pid` leaves behind.
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::{Contender, Grant, Lease};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{Contender, Grant, Lease};
 use crate::clock::{Instant, wall_millis};
 use crate::command::about::{Purpose, about};
 use crate::command::announcing::{LatestNews, announce};

@@ -4,8 +4,8 @@ the user asks for details (`-v`, `--events`), and after a loss. A look that fail
 depends on it.
 */
 
-use crate::backend::contender::Lease;
-use crate::backend::service::Service;
+use crate::backend::contract::contender::Lease;
+use crate::backend::contract::service::Service;
 use crate::backend::survey::{Survey, TIMEOUT};
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Owner;

@@ -5,7 +5,7 @@ here takes a lock that is not held.
 
 use std::time::Duration;
 
-use crate::backend::contender::{Adopted, Contender, Released, Renewal, Used};
+use crate::backend::contract::contender::{Adopted, Contender, Released, Renewal, Used};
 use crate::backend::error::{Error, ErrorKind};
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::taking::give_back_until;

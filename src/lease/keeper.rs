@@ -4,7 +4,7 @@ The renewal loop. It reports what happens to the lease and stops no process.
 
 use std::time::Duration;
 
-use crate::backend::contender::{Contender, Lease, Renewal};
+use crate::backend::contract::contender::{Contender, Lease, Renewal};
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::ask::Ask;
 use crate::lease::renewal::{LeaseNews, Renewals, Turn};

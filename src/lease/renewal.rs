@@ -5,7 +5,7 @@ what happened and what time it is. [`crate::lease::keeper`] carries them out.
 
 use std::time::Duration;
 
-use crate::backend::contender::{Lease, Renewal};
+use crate::backend::contract::contender::{Lease, Renewal};
 use crate::clock::Instant;
 use crate::holder::ask::Ask;
 use crate::lease::timing::Schedule;

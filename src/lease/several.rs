@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::{Attempt, Contender, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{Attempt, Contender, Grant, Lease, Queue, Released, Renewal, Used};
 use crate::backend::error::Error;
 use crate::clock::{Instant, before, sleep_until};
 use crate::lease::renewal::{Renewals, Turn};

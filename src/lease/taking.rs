@@ -5,7 +5,7 @@ request has a time-out.
 
 use std::time::Duration;
 
-use crate::backend::contender::{Attempt, Contender, Grant, Lease, Queue, Released, Used};
+use crate::backend::contract::contender::{Attempt, Contender, Grant, Lease, Queue, Released, Used};
 use crate::backend::error::ErrorKind;
 use crate::clock::{Instant, before, sleep_until};
 use crate::key::Key;

@@ -5,7 +5,7 @@ answers and the time; [`take`](crate::lease::taking::take) carries them out.
 
 use std::time::Duration;
 
-use crate::backend::contender::{Attempt, Busy, Grant, Lease, OtherSlots, Queue};
+use crate::backend::contract::contender::{Attempt, Busy, Grant, Lease, OtherSlots, Queue};
 use crate::backend::error::{Error, ErrorKind};
 use crate::clock::Instant;
 use crate::holder::Published;

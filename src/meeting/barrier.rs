@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::backend::meeting::Turnout;
 use crate::backend::meeting::{Barrier, Gathering};
 use crate::clock::{Instant, before, sleep_until};
+use crate::lease::waiting::Trouble;
 use crate::lease::waiting::{Failed, Wait};
-use crate::meeting::news::{News, Turnout};
 use crate::meeting::tries::{Limits, Tries, random};
 
 /// Time limit for one try to leave a barrier, and the number of tries.
@@ -109,7 +110,12 @@ impl Party {
 /// Waits at the barrier for the others. Calls `news` with every look and for every failure that another try follows. On
 /// return, this party's mark no longer waits, as far as the service could be asked. Dropping the future leaves it;
 /// [`withdraw`] removes it.
-pub(crate) async fn meet(barrier: &mut dyn Barrier, manner: Manner, limits: Limits, news: impl FnMut(News)) -> Outcome {
+pub(crate) async fn meet(
+    barrier: &mut dyn Barrier,
+    manner: Manner,
+    limits: Limits,
+    news: impl FnMut(Result<Turnout, Trouble>),
+) -> Outcome {
     let outcome = wait_for_all(barrier, manner, limits, news).await;
     let may_be_there = matches!(outcome, Outcome::Broken(_) | Outcome::RanOut(_) | Outcome::Unusable(_));
     // It may have opened in the meantime: then the others have gone on, and count on this one.
@@ -120,7 +126,7 @@ async fn wait_for_all(
     barrier: &mut dyn Barrier,
     manner: Manner,
     limits: Limits,
-    mut news: impl FnMut(News),
+    mut news: impl FnMut(Result<Turnout, Trouble>),
 ) -> Outcome {
     let mut tries = Tries::new(manner.wait, limits);
     let mut party = Party { patient: manner.patient, ..Party::default() };
@@ -132,7 +138,7 @@ async fn wait_for_all(
                 tries.answered();
                 match party.judge(gathering, is_over) {
                     ControlFlow::Break(outcome) => return outcome,
-                    ControlFlow::Continue(turnout) => news(News::Turnout(turnout)),
+                    ControlFlow::Continue(turnout) => news(Ok(turnout)),
                 }
                 // Limits the looks of all parties together: not each of them looks whenever one comes.
                 let calm = asked + BETWEEN_LOOKS.saturating_mul(party.present.len().try_into().unwrap_or(u32::MAX));
@@ -152,7 +158,7 @@ async fn wait_for_all(
         let again = party.may_arrive_again(&failed, manner.lease, asked, now);
         let pause = tries.failed(&failed, now, random()).filter(|_| again);
         let Some(pause) = pause else { return Outcome::Unusable(failed) };
-        news(News::Trouble(failed.trouble));
+        news(Err(failed.trouble));
         tries.pause(pause).await;
     }
 }

@@ -5,10 +5,11 @@ A latch: arriving, waiting for names, making the latch fail, and forgetting it.
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::backend::meeting::Turnout;
 use crate::backend::meeting::{Arrivals, Latch, LatchFailure, TOLD};
 use crate::clock::{Instant, before};
+use crate::lease::waiting::Trouble;
 use crate::lease::waiting::{Failed, Wait};
-use crate::meeting::news::{News, Turnout};
 use crate::meeting::tries::{Limits, Tries, random};
 
 /// Time limit for leaving a latch.
@@ -49,7 +50,7 @@ pub(crate) async fn perform(
     action: &Action,
     wait: Wait,
     limits: Limits,
-    mut news: impl FnMut(News),
+    mut news: impl FnMut(Result<Turnout, Trouble>),
 ) -> Result<Arrivals, Failed> {
     let mut tries = Tries::new(wait, limits);
     loop {
@@ -58,7 +59,7 @@ pub(crate) async fn perform(
             Err(failed) => failed,
         };
         let Some(pause) = tries.failed(&failed, Instant::now(), random()) else { return Err(failed) };
-        news(News::Trouble(failed.trouble));
+        news(Err(failed.trouble));
         tries.pause(pause).await;
     }
 }
@@ -80,7 +81,7 @@ pub(crate) async fn wait(
     count: u64,
     wait: Wait,
     limits: Limits,
-    mut news: impl FnMut(News),
+    mut news: impl FnMut(Result<Turnout, Trouble>),
 ) -> Outcome {
     let mut tries = Tries::new(wait, limits);
     loop {
@@ -91,7 +92,7 @@ pub(crate) async fn wait(
                 tries.answered();
                 match judge(arrivals, count, is_over) {
                     ControlFlow::Break(outcome) => return outcome,
-                    ControlFlow::Continue(turnout) => news(News::Turnout(turnout)),
+                    ControlFlow::Continue(turnout) => news(Ok(turnout)),
                 }
                 match tries.until(latch.changed()).await {
                     Some(Err(error)) => Failed::from(error),
@@ -101,7 +102,7 @@ pub(crate) async fn wait(
             Err(failed) => failed,
         };
         let Some(pause) = tries.failed(&failed, Instant::now(), random()) else { return Outcome::Unusable(failed) };
-        news(News::Trouble(failed.trouble));
+        news(Err(failed.trouble));
         tries.pause(pause).await;
     }
 }

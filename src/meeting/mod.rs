@@ -5,7 +5,6 @@ has a time-out. Knows nothing about processes.
 
 pub(crate) mod barrier;
 pub(crate) mod latch;
-pub(crate) mod news;
 mod tries;
 
 pub(crate) use self::tries::Limits;

@@ -4,7 +4,7 @@ The document of `dlock check --json`, and the meaning of its fields.
 
 use serde::Serialize;
 
-use crate::backend::probing::{Finding, Verdict};
+use crate::backend::contract::probing::{Finding, Verdict};
 use crate::schema::{VERSION, line, text};
 
 /// The fields of the document: name, meaning.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 
-use crate::backend::driver::Breaks;
+use crate::backend::contract::driver::Breaks;
 use crate::cli::BreakArgs;
 use crate::exit::Failure;
 use crate::key::Key;

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::backend::contract::service::Options;
 use crate::backend::net::tls::{Pem, TlsFiles};
-use crate::backend::service::Options;
 use crate::backend::url::Target;
 use crate::cli::{Connects, Zone};
 use crate::exit::Failure;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 
-use crate::backend::contender::NO_HANDLES;
+use crate::backend::contract::contender::NO_HANDLES;
 use crate::cli::{AcquireArgs, HandleArgs, OnLost, RunArgs};
 use crate::exit::{CONFLICT, Failure};
 use crate::handle::Handle;

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 
-use crate::backend::contender::Used;
+use crate::backend::contract::contender::Used;
 use crate::lock::admission::Mode;
 
 /// Number of contenders.

@@ -1,5 +1,5 @@
 /*!
-Plays every lock service against [the model of the rule](rule): the contenders that runs use play random traces on a
+Plays every lock service against [the model of the rule](crate::backend::contract::rule): the contenders that runs use play random traces on a
 real server that lives as long as the test, each trace at its own key. A failing trace shrinks to a few steps, and its
 seed is printed; `tests/run conformance` plays on for longer, or replays a seed.
 
@@ -8,7 +8,6 @@ Leases last a minute, and no test waits for their end: locks are [taken away](cr
 
 mod draw;
 mod play;
-pub(crate) mod rule;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -20,9 +19,9 @@ use tokio::runtime::Runtime;
 
 use crate::backend::conformance::draw::{Kind, Move, Play, SEATS, plays, slots};
 use crate::backend::conformance::play::Table;
-use crate::backend::conformance::rule::Lax;
-use crate::backend::contender::Used;
-use crate::backend::service::{Options, Service};
+use crate::backend::contract::contender::Used;
+use crate::backend::contract::rule::Lax;
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::url::Target;
 use crate::clock::{Instant, sleep_until};
 use crate::lock::admission::Mode;

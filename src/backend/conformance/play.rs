@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::claim::{Claim, Once};
 use crate::backend::conformance::Known;
 use crate::backend::conformance::draw::{Move, Play};
-use crate::backend::conformance::rule::{Request, Rule, Step, StepResult};
-use crate::backend::contender::{Attempt, Contender, Queue, Released, Renewal, Used};
+use crate::backend::contract::claim::{Claim, Once};
+use crate::backend::contract::contender::{Attempt, Contender, Queue, Released, Renewal, Used};
+use crate::backend::contract::rule::{Request, Rule, Step, StepResult};
+use crate::backend::contract::service::Service;
 use crate::backend::error::{Error, ErrorKind};
-use crate::backend::service::Service;
 use crate::backend::survey::{Party, State, Survey};
 use crate::clock::{Instant, before, sleep_until, wall_millis};
 use crate::holder::ask::Ask;

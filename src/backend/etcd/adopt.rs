@@ -4,7 +4,7 @@ Takes over another process's lease and key at the cluster, whose names are deriv
 
 use etcd_client::{GetOptions, KeyValue};
 
-use crate::backend::contender::token as valid_token;
+use crate::backend::contract::contender::token as valid_token;
 use crate::backend::error::Error;
 use crate::backend::etcd::contender::{EtcdContender, Session};
 

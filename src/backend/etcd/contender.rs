@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::WatchStream;
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::own::OwnWatch;
 use crate::clock::Instant;

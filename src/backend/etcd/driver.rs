@@ -4,11 +4,11 @@ The URL syntax of etcd clusters.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::etcd::EtcdService;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::service::{Options, Service};
 
 /// The port that etcd listens on by default.
 const PORT: u16 = 2379;

@@ -155,7 +155,7 @@ impl EtcdSurvey {
             && holder.published().is_some()
             && self.was_first(&prefix, line[0].created).await
         {
-            holder.token = crate::backend::contender::token(line[0].created);
+            holder.token = crate::backend::contract::contender::token(line[0].created);
         }
         let waiting = queue.len() as u64 + unread;
         let queue = queue.into_iter().map(|contender| contender.party).collect();

@@ -12,8 +12,8 @@ use etcd_client::{
     TxnOpResponse, TxnResponse,
 };
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Busy;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Busy;
 use crate::backend::error::Error;
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;

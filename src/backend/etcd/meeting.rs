@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use etcd_client::{Compare, KeyValue, LeaseGrantOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream};
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::error::Error;
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::link::Cluster;

@@ -48,16 +48,16 @@ use self::names::prefix;
 use self::own::Extended;
 use self::probes::EtcdProbes;
 use self::session::value;
-use crate::backend::claim::Claim;
-use crate::backend::contender::{
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{
     Adopted, Attempt, Busy, Contender, Grant, Lease, OtherSlots, Queue, Released, Renewal, Used, token,
 };
+use crate::backend::contract::probing::{CheckParameters, Probes};
+use crate::backend::contract::service::Service;
 use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{CheckParameters, Probes};
-use crate::backend::service::Service;
 use crate::backend::survey::Survey;
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Holder;

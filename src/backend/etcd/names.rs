@@ -12,7 +12,7 @@ lock's name (`dlock` and `dlock/a`): it is no entry of this queue.
 
 use etcd_client::KeyValue;
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::lock::admission::{Entry, Mode};
 use crate::lock::period::Period;
 

@@ -7,7 +7,7 @@ etcd does not report its time, so the period is that of the asking host's clock.
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
-use crate::backend::contender::Used;
+use crate::backend::contract::contender::Used;
 use crate::backend::error::unrecorded;
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::etcd::contender::EtcdContender;

@@ -8,6 +8,9 @@ use std::time::Duration;
 use etcd_client::{Client, Error as EtcdError, GetOptions, StatusResponse};
 use futures_util::future::join_all;
 
+use crate::backend::contract::probing::{
+    CheckParameters, Finding, Met, Probes, Verdict, bounded, contact, counted, kind_of, met,
+};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::etcd::link::Cluster;
 use crate::backend::etcd::session::seconds;
@@ -15,9 +18,6 @@ use crate::backend::etcd::version;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
-use crate::backend::probing::{
-    CheckParameters, Finding, Met, Probes, Verdict, bounded, contact, counted, kind_of, met,
-};
 use crate::printable::shown;
 
 /// The probes of one cluster.

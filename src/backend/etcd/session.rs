@@ -8,9 +8,9 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, PutOptions, ResponseHeader, Txn, TxnOp,
 };
 
-use crate::backend::claim::Claim;
-use crate::backend::claim::Known;
-use crate::backend::contender::{Released, Used};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::claim::Known;
+use crate::backend::contract::contender::{Released, Used};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Session};
 use crate::backend::etcd::errors::{self, Fault};

@@ -7,8 +7,8 @@ that, at an offset given by its seat, so that no holder overwrites another one. 
 
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::TOKEN_LIMIT;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::TOKEN_LIMIT;
 use crate::backend::file::errors;
 use crate::backend::file::kept::{MinimumHold, millis};
 use crate::clock::wall_millis;
@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::backend::claim::Once;
+    use crate::backend::contract::claim::Once;
     use crate::holder::About;
     use crate::lock::period::Period;
     use crate::property::{holds, made_of};

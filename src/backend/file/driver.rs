@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::file::FileService;
 use crate::backend::file::directory::DirectoryUrl;
 use crate::backend::net::location::encoded;
 use crate::backend::net::tls::Tls;
-use crate::backend::service::{Options, Service};
 
 /// Lock files on this host.
 pub(crate) static DRIVER: Driver = Driver {

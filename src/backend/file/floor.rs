@@ -171,7 +171,7 @@ fn open(place: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::contender::TOKEN_LIMIT;
+    use crate::backend::contract::contender::TOKEN_LIMIT;
 
     const DAY: u64 = 24 * AHEAD;
     const NOW: u64 = 20_000 * DAY;

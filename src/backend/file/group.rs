@@ -10,9 +10,9 @@ flock(1) has no seat. To readers it is another reader; for slots it does not cou
 
 use std::fs::File;
 
-use crate::backend::claim::Claim;
-use crate::backend::claim::Known;
-use crate::backend::contender::Queue;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::claim::Known;
+use crate::backend::contract::contender::Queue;
 use crate::backend::error::Error;
 use crate::backend::file::content::Content;
 use crate::backend::file::errors::{foreign_ranges, no_ranges};

@@ -22,7 +22,7 @@ use nix::errno::Errno;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::backend::contender::Queue;
+use crate::backend::contract::contender::Queue;
 use crate::backend::file::kernel::{KernelLocks, Stand, flock, unlock, wait_in_kernel};
 use crate::backend::file::ranges::{self, EXCLUSIVE, FIRST, Kind, LINE, TURNSTILE, WAITERS};
 use crate::backend::file::seats::wish_for;

@@ -14,9 +14,9 @@ use std::time::Duration;
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 
-use crate::backend::claim::Claim;
-use crate::backend::claim::Known;
-use crate::backend::contender::{Queue, Released, Used};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::claim::Known;
+use crate::backend::contract::contender::{Queue, Released, Used};
 use crate::backend::error::Error;
 use crate::backend::error::unrecorded;
 use crate::backend::file::content::{Content, Record};

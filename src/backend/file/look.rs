@@ -4,8 +4,8 @@ The holders and waiters of a lock, as far as the kernel and the text in the lock
 
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::{Busy, OtherSlots};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{Busy, OtherSlots};
 use crate::backend::file::content::Content;
 use crate::backend::file::kernel::{KernelLocks, command_name, is_suspended};
 use crate::backend::file::lock_file::LockFile;

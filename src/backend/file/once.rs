@@ -2,8 +2,8 @@
 The last periods in which commands have succeeded (`--once-per`), one for each length, as a holder records them.
 */
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Used;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Used;
 use crate::clock::wall_millis;
 use crate::holder::done::Done;
 

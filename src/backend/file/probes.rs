@@ -8,10 +8,10 @@ use nix::errno::Errno;
 use nix::sys::statvfs::Statvfs;
 use nix::unistd::geteuid;
 
+use crate::backend::contract::probing::{Finding, Met, Probes, Verdict, kind_of};
 use crate::backend::error::Error;
 use crate::backend::file::directory::{DirectoryUrl, LockDirectory};
 use crate::backend::file::errors::no_lock_file;
-use crate::backend::probing::{Finding, Met, Probes, Verdict, kind_of};
 use crate::here;
 use crate::key::Key;
 

@@ -2,7 +2,7 @@
 The URL syntax of MySQL and MariaDB databases: servers, of which the one that takes writes is looked for, or a socket.
 */
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Scheme};
 use crate::backend::mysql::statements::{QUOTE, Statements, setup};
 use crate::backend::sql::place::{Database, Family};
 use crate::backend::sql::service::SqlService;

@@ -2,8 +2,8 @@
 Evaluates what a MySQL or MariaDB server reports about itself, for the safety of locks.
 */
 
+use crate::backend::contract::probing::{Finding, clock, counted, version};
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{Finding, clock, counted, version};
 use crate::backend::sql::answers::{Row, of};
 use crate::backend::sql::told::{ServerReport, connections, number};
 use crate::printable::shown;

@@ -10,8 +10,8 @@ takes a lock too early.
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Used;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Used;
 use crate::backend::error::Error;
 use crate::backend::mysql::inspected;
 use crate::backend::mysql::link::Link;

@@ -2,7 +2,7 @@
 The URL syntax of PostgreSQL databases: servers, of which the primary is looked for, or a socket.
 */
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Follows, Form, Meetings, Scheme};
 use crate::backend::postgres::statements::{QUOTE, Statements, setup};
 use crate::backend::sql::place::{Database, Family};
 use crate::backend::sql::service::SqlService;
@@ -67,7 +67,7 @@ pub(crate) static DRIVER: Driver = Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::driver::Endpoint;
+    use crate::backend::contract::driver::Endpoint;
 
     fn servers(rest: &str) -> Result<Database, String> {
         Database::servers(&FAMILY, &DRIVER.forms[0].schemes[0], rest, "HINT")

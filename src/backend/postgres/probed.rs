@@ -2,8 +2,8 @@
 Evaluates what a PostgreSQL server reports about itself, for the safety of locks.
 */
 
+use crate::backend::contract::probing::{Finding, clock, counted};
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{Finding, clock, counted};
 use crate::backend::sql::answers::{Row, of};
 use crate::backend::sql::told::{ServerReport, connections, number};
 use crate::printable::shown;
@@ -70,7 +70,7 @@ fn replicas(replicas: u64, standbys: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::probing::Verdict;
+    use crate::backend::contract::probing::Verdict;
 
     #[test]
     fn what_a_server_is_worth() {

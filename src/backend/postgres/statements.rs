@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use postgres_protocol::escape::{escape_identifier, escape_literal};
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Used;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Used;
 use crate::backend::error::Error;
 use crate::backend::postgres::inspected;
 use crate::backend::postgres::link::Link;

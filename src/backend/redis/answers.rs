@@ -5,7 +5,7 @@ grant.
 
 use ::redis::Value;
 
-use crate::backend::contender::{OtherSlots, Released, TOKEN_LIMIT};
+use crate::backend::contract::contender::{OtherSlots, Released, TOKEN_LIMIT};
 use crate::backend::redis::damage::Damage;
 use crate::holder::done::Done;
 use crate::holder::{Holder, Published};

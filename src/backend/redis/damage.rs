@@ -6,7 +6,7 @@ before they write anything.
 use std::fmt;
 use std::fmt::Write;
 
-use crate::backend::contender::TOKEN_LIMIT;
+use crate::backend::contract::contender::TOKEN_LIMIT;
 use crate::printable::shown;
 
 /// An unusable side key. Displayed with its name, the damage, and the remedy.

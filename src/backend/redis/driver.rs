@@ -4,11 +4,11 @@ The URL syntax for one redis server: its address, its socket, or the sentinels t
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{RedisService, Server};
-use crate::backend::service::{Options, Service};
 
 /// The port that redis listens on by default.
 pub(crate) const PORT: u16 = 6379;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use ::redis::{Cmd, Value};
 
+use crate::backend::contract::probing::{Finding, counted, version};
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{Finding, counted, version};
 use crate::backend::redis::answers::text_of;
 use crate::backend::redis::raw::request;
 use crate::printable::shown;

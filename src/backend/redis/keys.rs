@@ -2,7 +2,7 @@
 The names of a lock's keys: the lock's own key, which other clients use too, and its side keys, which no user can name.
 */
 
-use crate::backend::claim::{Claim, Once};
+use crate::backend::contract::claim::{Claim, Once};
 
 /// The names of a lock's keys. All keys of one lock have the same hash tag, so that a cluster keeps them together
 /// (except for a lock with a `}` outside a tag, which no tag can contain). Two locks never share a key.

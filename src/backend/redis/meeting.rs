@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::error::Error;
 use crate::backend::meeting::{Arrivals, Barrier, Gathering, Latch, LatchFailure, Meeting, TOLD};
 use crate::backend::redis::answers::{bytes, number, text_of};

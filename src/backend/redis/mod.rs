@@ -48,14 +48,16 @@ use self::rights::Rights;
 pub(super) use self::safety::{inspection, warnings};
 pub(super) use self::script::{condense, condensed, millis, script, script_of};
 use self::sentinel::{Master, Sentinels};
-use crate::backend::claim::{Claim, Once};
-use crate::backend::contender::{Adopted, Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::backend::contract::claim::{Claim, Once};
+use crate::backend::contract::contender::{
+    Adopted, Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used,
+};
+use crate::backend::contract::probing::{CheckParameters, Probes};
+use crate::backend::contract::service::Service;
 use crate::backend::error::Error;
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{CheckParameters, Probes};
-use crate::backend::service::Service;
 use crate::backend::survey::Survey;
 use crate::clock::{Instant, before, sleep_until};
 use crate::holder::Holder;

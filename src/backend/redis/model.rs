@@ -1,5 +1,5 @@
 //! Checks the scripts of a single server, a [fake](super::fake), against [the model of the
-//! rule](crate::backend::conformance::rule) in the states that a few contenders can reach, the shortest paths first.
+//! rule](crate::backend::contract::rule) in the states that a few contenders can reach, the shortest paths first.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -11,9 +11,9 @@ use super::answers::{Attempted, attempted, released, renewed};
 use super::fake::{Fake, Prepared, Store, Thing};
 use super::keys::Keys;
 use super::{attempting, heartbeat_ttl, releasing, renewing};
-use crate::backend::claim::Claim;
-use crate::backend::conformance::rule::{FOREIGN, Request, Rule, Step, StepResult};
-use crate::backend::contender::{Queue, Released, Used};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{Queue, Released, Used};
+use crate::backend::contract::rule::{FOREIGN, Request, Rule, Step, StepResult};
 use crate::holder::{About, Owner};
 use crate::lock::admission::Mode;
 use crate::property::wish;

@@ -5,10 +5,10 @@ Checks whether one redis server, or the master that sentinels name, keeps its pr
 use ::redis::{Cmd, Value};
 use futures_util::future::join_all;
 
+use crate::backend::contract::probing::{self, Finding, Met, Probes, bounded, contact, kind_of, met};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{self, Finding, Met, Probes, bounded, contact, kind_of, met};
 use crate::backend::redis::connection::{Connection, Outstanding, Server};
 use crate::backend::redis::facts::{CHECK, Demand, Facts, facts, questions};
 use crate::backend::redis::keys::Keys;

@@ -2,7 +2,7 @@
 The rights that a user needs at a server, in the syntax of `ACL SETUSER`, for advice to users who lack some.
 */
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::key::Namespace;
 
 /// The commands that locks, latches and barriers use on a single server.

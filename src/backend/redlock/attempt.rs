@@ -5,7 +5,7 @@ One attempt: asks the servers, counts their votes, and gives them back if they a
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::contender::{Busy, Grant, Lease, OtherSlots, Queue, Used};
+use crate::backend::contract::contender::{Busy, Grant, Lease, OtherSlots, Queue, Used};
 use crate::backend::error::Error;
 use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, random, timeout};
 use crate::backend::redlock::count::{Count, InTheWay, Refusal};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::redis::Server;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::listener::Listener;

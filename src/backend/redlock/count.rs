@@ -5,7 +5,7 @@ connections or time.
 
 use std::collections::BTreeMap;
 
-use crate::backend::contender::OtherSlots;
+use crate::backend::contract::contender::OtherSlots;
 use crate::backend::redlock::errors::Failures;
 use crate::backend::redlock::quorum::{Vote, majority};
 use crate::backend::redlock::requests::{Answer, Event};

@@ -4,12 +4,12 @@ The URL syntax for several independent redis servers.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::redis::{PORT, Server, database};
 use crate::backend::redlock::RedlockService;
-use crate::backend::service::{Options, Service};
 
 /// The driver for a majority of independent redis servers.
 pub(crate) static DRIVER: Driver = Driver {

@@ -4,8 +4,8 @@ Checks whether a majority of redis servers keeps its promises: asks all servers 
 
 use futures_util::future::join_all;
 
+use crate::backend::contract::probing::{Finding, Met, Probes, Verdict, bounded, contact, counted, length, met};
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{Finding, Met, Probes, Verdict, bounded, contact, counted, length, met};
 use crate::backend::redis::Server;
 use crate::backend::redis::connection::{Connection, Outstanding};
 use crate::backend::redis::facts::{CHECK, Demand, Facts};
@@ -136,7 +136,7 @@ impl Probes for RedlockProbes {
     async fn meet(&mut self) -> Met {
         let found = join_all(self.voters.iter_mut().map(Voter::meet)).await;
         let away: Vec<ErrorKind> =
-            found.iter().filter_map(|findings| crate::backend::probing::kind_of(findings)).collect();
+            found.iter().filter_map(|findings| crate::backend::contract::probing::kind_of(findings)).collect();
         let (all, needed) = (self.voters.len(), majority(self.voters.len()));
         let findings = found.into_iter().flatten();
         if all - away.len() >= needed {

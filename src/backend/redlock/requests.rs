@@ -5,7 +5,7 @@ The requests to one server, and their outcomes.
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::contender::Released;
+use crate::backend::contract::contender::Released;
 use crate::backend::redlock::errors::Failure;
 use crate::backend::redlock::introduction::Introduction;
 use crate::backend::redlock::scripts::{Acquired, Occupant, Return, Try};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::redis::{Cmd, Value};
 
-use crate::backend::claim::{Claim, Once};
-use crate::backend::contender::{OtherSlots, Queue, Used};
+use crate::backend::contract::claim::{Claim, Once};
+use crate::backend::contract::contender::{OtherSlots, Queue, Used};
 use crate::backend::redis::answers::{bytes, damage, done_already, held_by_outer, number, other_slots, text_of, token};
 pub(super) use crate::backend::redis::answers::{released, yes_or_no};
 use crate::backend::redis::damage::Damage;

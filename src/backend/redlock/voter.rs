@@ -12,7 +12,7 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::backend::contender::Released;
+use crate::backend::contract::contender::Released;
 use crate::backend::redis::connection::{Connection, Outstanding, Server};
 use crate::backend::redlock::errors::{self, Failure};
 use crate::backend::redlock::introduction;

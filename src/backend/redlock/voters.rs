@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::backend::contender::Released;
+use crate::backend::contract::contender::Released;
 use crate::backend::error::Error;
 use crate::backend::redis::Server;
 use crate::backend::redlock::errors::{self, Failures};

@@ -5,7 +5,7 @@ the statements never give is malformed; above all it is not a grant.
 
 use std::str::FromStr;
 
-use crate::backend::contender::{Released, TOKEN_LIMIT};
+use crate::backend::contract::contender::{Released, TOKEN_LIMIT};
 use crate::backend::sql::crowd::QueueView;
 use crate::backend::sql::published::{Columns, Member};
 use crate::holder::done::Done;

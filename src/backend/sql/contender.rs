@@ -11,8 +11,10 @@ mod verdict;
 
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::{Adopted, Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{
+    Adopted, Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used,
+};
 use crate::backend::error::Error;
 use crate::backend::sql::answers::{self, Ahead, Look};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};

@@ -4,8 +4,8 @@ The differences between databases: their statements and connections. Each statem
 
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Used;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Used;
 use crate::backend::error::Error;
 use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::breaking::BreakStatements;

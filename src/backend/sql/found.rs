@@ -3,8 +3,8 @@ A server's report about the tables: their schema, and whether untrusted roles co
 statement does more than it says.
 */
 
+use crate::backend::contract::probing::Finding;
 use crate::backend::error::{Error, ErrorKind};
-use crate::backend::probing::Finding;
 use crate::backend::sql::errors::bad_table;
 use crate::backend::sql::table::Table;
 use crate::printable::shown;

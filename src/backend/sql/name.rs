@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::survey::Location;
 use crate::key::{Key, Namespace, encoded};
 

@@ -4,11 +4,11 @@ The URL syntax of databases: servers, of which the primary is looked for, or a s
 
 use std::fmt;
 
-use crate::backend::driver::{Endpoint, Scheme};
+use crate::backend::contract::driver::{Endpoint, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::net::location::{Location, encoded};
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::Address;
-use crate::backend::service::{Options, Service};
 use crate::backend::sql::link::{Auth, Servers};
 use crate::backend::sql::table::Table;
 
@@ -154,7 +154,7 @@ impl Database {
         self.name.as_deref()
     }
 
-    /// Reads the text after `scheme://` if servers are meant; see [`Read`](crate::backend::driver::Read).
+    /// Reads the text after `scheme://` if servers are meant; see [`Read`](crate::backend::contract::driver::Read).
     pub(crate) fn servers(
         family: &'static Family,
         scheme: &'static Scheme,

@@ -4,11 +4,11 @@ Checks whether a database keeps its promises. The dialect has the statements, an
 
 use std::marker::PhantomData;
 
+use crate::backend::contract::probing::{Finding, Met, Probes, Verdict, bounded, certificate, contact, kind_of, met};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Noted;
 use crate::backend::net::wire::Address;
-use crate::backend::probing::{Finding, Met, Probes, Verdict, bounded, certificate, contact, kind_of, met};
 use crate::backend::sql::answers::{Look, Row, of};
 use crate::backend::sql::connection::{Connection, Outstanding, Unasked};
 use crate::backend::sql::dialect::Dialect;
@@ -225,7 +225,7 @@ impl<D: Dialect> Probes for SqlProbes<D> {
     }
 
     async fn scratch(&mut self, fresh: Key) -> Key {
-        let begins = name::beginning(&self.namespace, crate::backend::probing::SCRATCH);
+        let begins = name::beginning(&self.namespace, crate::backend::contract::probing::SCRATCH);
         let rows = self.ask(LEFT, Tables::LOCK, |place| match place {
             "begins" => Some((D::LOOKS.literal)(&begins)),
             "length" => Some(begins.chars().count().to_string()),

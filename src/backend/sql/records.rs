@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::error::Error;
 use crate::backend::meeting::Meeting;
 use crate::backend::meeting::records::{Moment, Page, Record, Records};

@@ -4,14 +4,14 @@ The locks in one database, for contenders and for looks.
 
 use std::marker::PhantomData;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Contender;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Contender;
+use crate::backend::contract::probing::{CheckParameters, Probes};
+use crate::backend::contract::service::Service;
 use crate::backend::meeting::records::{RecordedBarrier, RecordedLatch};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::probing::{CheckParameters, Probes};
-use crate::backend::service::Service;
 use crate::backend::sql::connection::Connection;
 use crate::backend::sql::contender::SqlContender;
 use crate::backend::sql::dialect::Dialect;

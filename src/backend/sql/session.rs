@@ -3,7 +3,7 @@ A session at a database for clients that change something: the connection, its r
 tables.
 */
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::error::Error;
 use crate::backend::net::wire::Address;
 use crate::backend::sql::answers::Row;

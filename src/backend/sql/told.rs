@@ -2,7 +2,7 @@
 A server's report about itself, for checks.
 */
 
-use crate::backend::probing::Finding;
+use crate::backend::contract::probing::Finding;
 
 /// A server's report about itself.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ The values of the placeholders that are the same in every database.
 
 use std::time::Duration;
 
-use crate::backend::claim::{Claim, Once};
+use crate::backend::contract::claim::{Claim, Once};
 use crate::backend::sql::table::{Table, Tables};
 use crate::backend::sql::{name, owner};
 use crate::lock::admission::Mode;

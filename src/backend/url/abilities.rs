@@ -2,7 +2,7 @@
 The options and subcommands that have a meaning at the backend that a URL names.
 */
 
-use crate::backend::driver::Breaks;
+use crate::backend::contract::driver::Breaks;
 use crate::backend::url::Target;
 
 impl Target {

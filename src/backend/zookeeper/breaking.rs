@@ -137,7 +137,7 @@ pub(super) fn all_of(directory: &Directory, children: &[String], holds: &[String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::claim::Claim;
+    use crate::backend::contract::claim::Claim;
 
     #[test]
     fn a_request_is_for_the_node_that_its_owner_never_writes_to() {

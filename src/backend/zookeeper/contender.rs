@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ::zookeeper_client::Error as ZkError;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Released;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Released;
 use crate::backend::error::Error;
 use crate::backend::net::location::{Location, nested_hint};
 use crate::backend::zookeeper::ensemble::Ensemble;

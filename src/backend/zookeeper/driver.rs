@@ -4,10 +4,10 @@ The URL syntax of ZooKeeper ensembles.
 
 use std::fmt;
 
-use crate::backend::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::driver::{Abilities, Breaks, Driver, Endpoint, Follows, Form, Meetings, Scheme};
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::service::{Options, Service};
 use crate::backend::zookeeper::ZookeeperService;
 
 /// The driver for ZooKeeper. The leader may count a session from an earlier time than our last answer suggests. That

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ::zookeeper_client::{Acls, Client, Error as ZkError, OneshotWatcher, Stat};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::error::Error;
 use crate::backend::meeting::Meeting;
 use crate::backend::zookeeper::contender::ZookeeperContender;

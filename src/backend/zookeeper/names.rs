@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 use percent_encoding::percent_decode_str;
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::holder::Owner;
 use crate::key::{Key, Namespace};
 use crate::lock::admission::Mode;

@@ -4,7 +4,7 @@ A contender's three nodes: their state, the writes to them, and the meaning of a
 
 use ::zookeeper_client::{Acls, Error as ZkError};
 
-use crate::backend::contender::token;
+use crate::backend::contract::contender::token;
 use crate::backend::zookeeper::names::sequence;
 
 /// The number of nodes that each dlock has in a lock's directory.

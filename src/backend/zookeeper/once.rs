@@ -4,7 +4,7 @@ The last period in which a command has succeeded (`--once-per`): a persistent no
 it. It counts for two periods by the servers' clock, which dates it, and can be looked up for at least 30 days.
 */
 
-use crate::backend::contender::{Attempt, Queue, Used};
+use crate::backend::contract::contender::{Attempt, Queue, Used};
 use crate::backend::error::Error;
 use crate::backend::error::unrecorded;
 use crate::backend::zookeeper::contender::ZookeeperContender;

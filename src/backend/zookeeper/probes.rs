@@ -10,13 +10,13 @@ use ::zookeeper_client::{Acl, Client, Error as ZkError, Permission};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::backend::contract::probing::{
+    CheckParameters, Finding, Met, Probes, SCRATCH, Verdict, bounded, contact, counted, kind_of, met, version,
+};
 use crate::backend::error::{Error, ErrorKind};
 use crate::backend::net::location::nested_hint;
 use crate::backend::net::tls::Tls;
 use crate::backend::net::wire::{Address, Wire};
-use crate::backend::probing::{
-    CheckParameters, Finding, Met, Probes, SCRATCH, Verdict, bounded, contact, counted, kind_of, met, version,
-};
 use crate::backend::zookeeper::configuration::Configuration;
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};

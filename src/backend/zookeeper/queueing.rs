@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::zookeeper_client::Error as ZkError;
 
-use crate::backend::contender::{Attempt, Busy, Grant, OtherSlots, Queue};
+use crate::backend::contract::contender::{Attempt, Busy, Grant, OtherSlots, Queue};
 use crate::backend::error::Error;
 use crate::backend::zookeeper::contender::ZookeeperContender;
 use crate::backend::zookeeper::errors;

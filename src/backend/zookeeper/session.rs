@@ -18,10 +18,10 @@ use std::time::Duration;
 use ::zookeeper_client::{Acls, Client, Error as ZkError, Stat, StateWatcher};
 use futures_util::future::join_all;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Lease;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Lease;
+use crate::backend::contract::probing::SCRATCH;
 use crate::backend::error::Error;
-use crate::backend::probing::SCRATCH;
 use crate::backend::zookeeper::directories;
 use crate::backend::zookeeper::hold::{Listed, MinimumHold};
 use crate::backend::zookeeper::line::Awaited;

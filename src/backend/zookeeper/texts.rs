@@ -3,8 +3,8 @@ The data of a contender's nodes: the published text of [`holder`](crate::holder)
 waited adds the token and the start of the hold; one that has not leaves both to the status of its nodes.
 */
 
-use crate::backend::claim::Claim;
-use crate::backend::claim::Known;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::claim::Known;
 use crate::holder::Holder;
 
 /// Returns the data of a contender's nodes when they are created.

@@ -8,7 +8,7 @@ mod prompt;
 use std::time::Duration;
 
 use self::found::{Found, ends_within, found, is_over, notices_within, stop_timeout, stops_within, unaskable};
-use crate::backend::driver::Breaks;
+use crate::backend::contract::driver::Breaks;
 use crate::backend::error::Error;
 use crate::backend::survey::{Party, Snapshot};
 use crate::clock::{Instant, sleep_until, wall_millis};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
+use crate::backend::contract::probing::Finding;
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::Finding;
 use crate::lease::timing::dead_after;
 use crate::report::event::Lack;
 use crate::report::lack;

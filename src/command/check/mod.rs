@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 use self::host::{host, quota};
 use self::trial::{Trial, latency};
+use crate::backend::contract::probing::{CheckParameters, Finding, Probes, Verdict};
+use crate::backend::contract::service::Service;
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{CheckParameters, Finding, Probes, Verdict};
-use crate::backend::service::Service;
 use crate::command::session::{exit_of, play, refuse, service};
 use crate::exit::{Exit, Failure};
 use crate::output;

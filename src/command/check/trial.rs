@@ -4,11 +4,11 @@ A trial of the lock: two contenders for a scratch key, like those of `dlock run`
 
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::{Contender, Released, Renewal, Used};
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::{Contender, Released, Renewal, Used};
+use crate::backend::contract::probing::{Finding, PROBE, Probes, SCRATCH, Verdict};
+use crate::backend::contract::service::Service;
 use crate::backend::error::ErrorKind;
-use crate::backend::probing::{Finding, PROBE, Probes, SCRATCH, Verdict};
-use crate::backend::service::Service;
 use crate::clock::{Instant, before, within};
 use crate::command::about::{Purpose, about};
 use crate::command::session::random_id;

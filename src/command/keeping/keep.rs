@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::unbounded_channel;
 
-use crate::backend::contender::{Contender, Grant, Lease, Released, Used};
+use crate::backend::contract::contender::{Contender, Grant, Lease, Released, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, sleep_until};
 use crate::command::keeping::runs::Runs;

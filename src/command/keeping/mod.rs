@@ -18,7 +18,7 @@ use self::caller::{Side, fork_keeper};
 use self::keep::Keep;
 use self::line::{Channel, Word};
 use self::runs::Runs;
-use crate::backend::contender::{Grant, Lease, Used};
+use crate::backend::contract::contender::{Grant, Lease, Used};
 use crate::clock::Instant;
 use crate::command::session::{play, refuse, told_to_stop};
 use crate::command::taking::{Prepared, Taking, begin, prepare};

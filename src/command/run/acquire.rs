@@ -5,7 +5,7 @@ Acquires the locks, except those that an outer run already holds.
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::backend::contender::{Contender, Grant};
+use crate::backend::contract::contender::{Contender, Grant};
 use crate::clock::{Instant, sleep_until};
 use crate::command::announcing::{LatestNews, announce};
 use crate::command::refusal::{LockRequest, held_by_own_handle, refused};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::io::unix::AsyncFd;
 
-use crate::backend::contender::{Contender, Grant, Renewal};
+use crate::backend::contract::contender::{Contender, Grant, Renewal};
 use crate::clock::{Instant, before, sleep_until};
 use crate::command::gripping::{held as held_by, is_here, lost};
 use crate::command::run::acquire::Waited;

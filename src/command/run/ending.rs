@@ -4,7 +4,7 @@ The end of a run: a pure decision from what happened to the command and to its l
 
 use std::time::Duration;
 
-use crate::backend::contender::Released;
+use crate::backend::contract::contender::Released;
 use crate::command::run::held::{Cause, Held};
 use crate::command::run::rescue::Left;
 use crate::exit::{Exit, Failure};
@@ -171,7 +171,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::backend::contender::Used;
+    use crate::backend::contract::contender::Used;
     use crate::key::{Key, Keys};
 
     const FREED: Fate = given_back(Ok(Released::Freed), false);

@@ -2,7 +2,7 @@
 The outcome of a hold.
 */
 
-use crate::backend::contender::Used;
+use crate::backend::contract::contender::Used;
 use crate::command::run::rescue::Left;
 use crate::lease::timing::Schedule;
 use crate::supervise::command::Ended;

@@ -29,7 +29,7 @@ use self::hold::Hold;
 use self::rescue::Below;
 use self::setup::{Prepared, expect_ready, prepare, refused, slow_guard, start_within};
 use self::tenure::Tenure;
-use crate::backend::contender::{Contender, Used};
+use crate::backend::contract::contender::{Contender, Used};
 use crate::cli::OnLost;
 use crate::clock::{Instant, before};
 use crate::command::session::refuse;

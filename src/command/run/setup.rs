@@ -7,9 +7,9 @@ use std::fmt::Display;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::backend::claim::{Claim, Once};
-use crate::backend::contender::Contender;
-use crate::backend::service::Service;
+use crate::backend::contract::claim::{Claim, Once};
+use crate::backend::contract::contender::Contender;
+use crate::backend::contract::service::Service;
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
 use crate::command::session::tell_of_password;

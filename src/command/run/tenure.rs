@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use tokio::io::unix::AsyncFd;
 
-use crate::backend::contender::{Contender, Grant, Lease};
+use crate::backend::contract::contender::{Contender, Grant, Lease};
 use crate::cli::Leftovers;
 use crate::command::losing::deadline;
 use crate::command::run::nested::{Cover, lines};

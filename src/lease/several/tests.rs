@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
-use crate::backend::contender::Busy;
+use crate::backend::contract::contender::Busy;
 use crate::backend::error::ErrorKind;
 use crate::clock::pause;
 use crate::holder::{Holder, Published};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
+use crate::backend::meeting::Turnout;
 use crate::key::Key;
 use crate::lease::waiting::Trouble;
-use crate::meeting::news::{News, Turnout};
 use crate::printable::flag;
 use crate::report::level::Level;
 use crate::report::words::{roughly, so_far, trouble};
@@ -50,7 +50,7 @@ pub(crate) enum MeetingEvent {
         /// The number that it waits for.
         wanted: u64,
         /// The latest news.
-        news: News,
+        news: Result<Turnout, Trouble>,
         /// Time waited so far.
         waited: Duration,
     },
@@ -248,10 +248,10 @@ impl MeetingEvent {
     }
 }
 
-fn state_of(point: &Point, wanted: u64, news: &News) -> String {
+fn state_of(point: &Point, wanted: u64, news: &Result<Turnout, Trouble>) -> String {
     match news {
-        News::Turnout(turnout) => there(point.kind, wanted, turnout),
-        News::Trouble(what) => trouble(&point.place, what),
+        Ok(turnout) => there(point.kind, wanted, turnout),
+        Err(what) => trouble(&point.place, what),
     }
 }
 
@@ -348,7 +348,7 @@ mod tests {
         let (latch, barrier) = (point(Kind::Latch), point(Kind::Barrier));
         let second = Duration::from_secs(1);
         let turnout = Turnout::of(names("a"));
-        let news = News::Turnout(turnout.clone());
+        let news = Ok(turnout.clone());
         let waiting = MeetingEvent::Waiting { point: latch.clone(), wanted: 2, news, waited: 90 * second };
         assert_eq!(told(&waiting), "waiting for latch 'k': 1m 30s so far; 1 of 2 is done (a)");
         let (name, rest) = waiting.state().expect("a state");

@@ -5,7 +5,7 @@ The output of `dlock check`: a line for each probe.
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::backend::probing::{Finding, counted, length};
+use crate::backend::contract::probing::{Finding, counted, length};
 use crate::report::picture::safe;
 
 /// Widths of the columns of results and of names.

@@ -21,6 +21,6 @@ pub(super) const CHECKS: &[(&str, &[&str])] = &[
             "supervise",
         ],
     ),
-    ("report/picture/checked.rs", &["backend::probing", "report::picture"]),
-    ("schema/checked.rs", &["backend::probing", "schema"]),
+    ("report/picture/checked.rs", &["backend::contract::probing", "report::picture"]),
+    ("schema/checked.rs", &["backend::contract::probing", "schema"]),
 ];

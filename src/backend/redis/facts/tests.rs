@@ -1,7 +1,7 @@
 use proptest::collection::vec;
 
 use super::*;
-use crate::backend::probing::Verdict;
+use crate::backend::contract::probing::Verdict;
 use crate::backend::redis::answers::any;
 use crate::property::holds;
 

@@ -2,7 +2,7 @@
 Interprets a look at a lock's row: an attempt that is decided without a queue, or why the lock is no longer ours.
 */
 
-use crate::backend::contender::{Attempt, OtherSlots};
+use crate::backend::contract::contender::{Attempt, OtherSlots};
 use crate::backend::sql::answers::Look;
 use crate::backend::sql::contender::{SqlContender, Tried};
 use crate::backend::sql::dialect::Dialect;

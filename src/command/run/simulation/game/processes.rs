@@ -2,7 +2,7 @@
 dlock and its guard in a game: one round of the loop of each, with the product's own decisions.
 */
 
-use crate::backend::contender::{Lease, Renewal};
+use crate::backend::contract::contender::{Lease, Renewal};
 use crate::clock::Instant;
 use crate::command::run::simulation::game::{Game, Request};
 use crate::command::run::simulation::script::Fate;

@@ -54,7 +54,7 @@ impl Once {
 
     /// Returns the period by this host's clock.
     #[must_use]
-    pub(super) fn period(self) -> Period {
+    pub(in crate::backend) fn period(self) -> Period {
         self.period
     }
 
@@ -66,7 +66,7 @@ impl Once {
     /// Returns the period by the service's clock, which reads `now` (milliseconds since 1970). It is at most one away
     /// from the period that this host's clock showed when it was read, and does not change while the run waits.
     #[must_use]
-    pub(super) fn by(self, now: u64) -> Period {
+    pub(in crate::backend) fn by(self, now: u64) -> Period {
         self.by_at(now, Instant::now())
     }
 
@@ -78,14 +78,14 @@ impl Once {
     /// Returns what a server needs for the same computation: the period's number, its length and its age, the last two
     /// in milliseconds.
     #[must_use]
-    pub(super) fn arguments(self) -> [String; 3] {
+    pub(in crate::backend) fn arguments(self) -> [String; 3] {
         [self.period.number, self.period.length, self.age(Instant::now())].map(|number| number.to_string())
     }
 }
 
 /// Published properties of a grant, as far as they are known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(in crate::backend) struct Known {
     /// The fencing token.
     pub token: Option<u64>,
     /// The slot's number.
@@ -98,25 +98,25 @@ pub(super) struct Known {
 
 impl Claim {
     /// Returns the beginning of the text published under this claim; see [`Owner::prefix`].
-    pub(super) fn prefix(&self) -> String {
+    pub(in crate::backend) fn prefix(&self) -> String {
         self.owner.prefix(self.min_hold)
     }
 
     /// Returns the record of a command's success under this claim in `period`, at `now` (milliseconds since 1970).
-    pub(super) fn done(&self, period: Period, now: u64) -> Done {
+    pub(in crate::backend) fn done(&self, period: Period, now: u64) -> Done {
         Done::by(&self.about, period, now)
     }
 
     /// Returns what a server needs to record that a command under this claim has succeeded: [`Once::arguments`], and
     /// the end of the record's text.
-    pub(super) fn success(&self, once: Once) -> [String; 4] {
+    pub(in crate::backend) fn success(&self, once: Once) -> [String; 4] {
         let [number, length, age] = once.arguments();
         [number, length, age, self.done(once.period(), 0).end()]
     }
 
     /// Returns the whole published text, for clients that write it themselves. An exclusive lock does not state its
     /// mode, as in earlier releases.
-    pub(super) fn text(&self, known: Known) -> String {
+    pub(in crate::backend) fn text(&self, known: Known) -> String {
         let mut text = self.prefix();
         let mut add = |name: &str, number: Option<u64>| {
             if let Some(number) = number {
@@ -136,7 +136,7 @@ impl Claim {
 
     /// Returns a claim that is never requested. It has the names and the lease of `meeting`, for code that serves both
     /// locks and meeting points.
-    pub(super) fn like(meeting: &Meeting) -> Self {
+    pub(in crate::backend) fn like(meeting: &Meeting) -> Self {
         Self {
             key: meeting.key.clone(),
             namespace: meeting.namespace.clone(),

@@ -5,9 +5,9 @@ and its abilities.
 
 use std::fmt;
 
+use crate::backend::contract::service::{Options, Service};
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::service::{Options, Service};
 
 /// A kind of lock service.
 pub(crate) struct Driver {

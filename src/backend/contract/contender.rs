@@ -5,7 +5,7 @@ The contract of a lock: [`Contender`], which every service implements, and what 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::backend::claim::Claim;
+use crate::backend::contract::claim::Claim;
 use crate::backend::error::{Error, ErrorKind};
 use crate::clock::Instant;
 use crate::holder::ask::Ask;

@@ -4,11 +4,11 @@ A lock service: what a URL stands for.
 
 use std::fmt;
 
-use crate::backend::claim::Claim;
-use crate::backend::contender::Contender;
+use crate::backend::contract::claim::Claim;
+use crate::backend::contract::contender::Contender;
+use crate::backend::contract::probing::{CheckParameters, Probes};
 use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::net::tls::TlsFiles;
-use crate::backend::probing::{CheckParameters, Probes};
 use crate::backend::survey::Survey;
 use crate::key::Namespace;
 

@@ -2,7 +2,7 @@
 //! services, against which they play traces. It states what each answer must be and what is known afterwards, not how a
 //! service achieves that.
 
-use crate::backend::contender::Used;
+use crate::backend::contract::contender::Used;
 use crate::lock::admission::{Mode, enters};
 
 /// A program other than dlock.
@@ -260,20 +260,7 @@ impl Rule {
         now: u64,
     ) -> Result<StepResult, String> {
         let wish = &wishes[who];
-        if let Some(hold) = self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done) {
-            hold.extend(wish, now);
-            if let StepResult::Granted { token, .. } = *seen
-                && self.lax.last_token
-                && token >= hold.token
-            {
-                hold.token = token;
-                self.last = self.last.max(token);
-            }
-            let granted = StepResult::Granted { token: hold.token, slot: hold.slot };
-            self.leave(who);
-            if wish.mode != Mode::Exclusive {
-                self.drop_dead(now);
-            }
+        if let Some(granted) = self.grant_again(wish, who, seen, now) {
             return Ok(granted);
         }
         let is_in_line = self.line.iter().any(|waiter| waiter.who == who);
@@ -316,6 +303,25 @@ impl Rule {
         }
         let position = self.line.iter().position(|waiter| waiter.who == who).filter(|_| joins);
         Ok(StepResult::Busy { position: position.map(|place| place as u64 + 1) })
+    }
+
+    /// An attempt of an owner that holds the lock already: it is granted again.
+    fn grant_again(&mut self, wish: &Request, who: usize, seen: &StepResult, now: u64) -> Option<StepResult> {
+        let hold = self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done)?;
+        hold.extend(wish, now);
+        if let StepResult::Granted { token, .. } = *seen
+            && self.lax.last_token
+            && token >= hold.token
+        {
+            hold.token = token;
+            self.last = self.last.max(token);
+        }
+        let granted = StepResult::Granted { token: hold.token, slot: hold.slot };
+        self.leave(who);
+        if wish.mode != Mode::Exclusive {
+            self.drop_dead(now);
+        }
+        Some(granted)
     }
 
     fn grant(&mut self, wishes: &[Request], who: usize, seen: &StepResult, now: u64) -> Result<StepResult, String> {
