@@ -11,6 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::{Exit, Failure};
 use crate::report::event::Event;
+use crate::supervise::surroundings::was_closed;
 
 /// Writes `answer` to standard output. A reader that has closed the pipe is not an error.
 pub(crate) fn print(answer: &[u8]) -> Result<(), Failure> {
@@ -49,6 +50,9 @@ pub(crate) fn is_at_start() -> bool {
 static IS_AT_START: AtomicBool = AtomicBool::new(true);
 
 fn write(answer: &[u8]) -> io::Result<()> {
+    if was_closed(libc::STDOUT_FILENO) {
+        return Err(nix::errno::Errno::EBADF.into());
+    }
     IS_AT_START.store(answer.ends_with(b"\n"), Ordering::Relaxed);
     let mut output = io::stdout().lock();
     output.write_all(answer).and_then(|()| output.flush())

@@ -103,7 +103,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("schema/settings.rs", &["schema"]),
     ("schema.rs", &["backend::survey", "holder", "lock", "printable", "schema"]),
     ("schema/fields.rs", &[]),
-    ("output.rs", &["exit", "report::event"]),
+    ("output.rs", &["exit", "report::event", "supervise::surroundings"]),
     ("exit.rs", &["report::event"]),
     ("here.rs", &[]),
     ("holder.rs", &["lock", "printable"]),

@@ -549,6 +549,12 @@ fn without_room_for_a_process_nothing_is_run_and_nothing_is_held() {
         }
         limited(&url, 3).code(0).stdout_is("ran\n").stderr_ends_with_line("released 'k'");
     }
+    // A name is looked up in a thread.
+    let named = limited(&redis.url().replace("127.0.0.1", "localhost"), 2).code(69).stdout_is("").stderr();
+    assert!(
+        named.ends_with("no thread could be started to look up its name; raise the limit (ulimit -u)\n"),
+        "{named}"
+    );
     // A wait on file takes a thread.
     let holder = scratch.dlock().run("k").backend(scratch.file_url()).command(["cat"]).unprivileged();
     let mut holder = holder.stdin(Stdio::piped()).spawn();

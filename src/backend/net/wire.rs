@@ -6,7 +6,7 @@ Every connection of every backend is made here, so that certificates and error m
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -201,6 +201,9 @@ fn is_directory(name: &dyn fmt::Display) -> Error {
     Error::new(ErrorKind::Mistaken, format!("could not reach {name}: that is a directory; {remedy}"))
 }
 
+/// The kind of the error where a limit allows no more threads.
+const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
+
 /// The error for a failed connection to the server called `name`; a name that does not resolve has its own message.
 fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
     let text = error.to_string();
@@ -215,6 +218,7 @@ fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
         // A limit of this process is not temporary, unlike an outage of the server.
         let (kind, hint) = match error.raw_os_error() {
             Some(libc::EMFILE) => (ErrorKind::Mistaken, "raise the limit (ulimit -n)"),
+            None if error.kind() == NO_THREAD => (ErrorKind::Unreachable, "raise the limit (ulimit -u)"),
             _ => (ErrorKind::Unreachable, "is it running there?"),
         };
         return Error::new(kind, format!("could not reach {name}: {}; {hint}", lower(text)));
@@ -235,11 +239,28 @@ fn unreachable(error: &io::Error, name: &dyn fmt::Display) -> Error {
 async fn connect(host: &str, port: u16, choice: Choice) -> io::Result<(TcpStream, Ways)> {
     let mut addresses: Vec<SocketAddr> = match choice {
         Choice::Only(address) => vec![address],
-        Choice::Any | Choice::Rather(_) => tokio::net::lookup_host((host, port)).await?.collect(),
+        Choice::Any | Choice::Rather(_) => addresses_of(host, port).await?,
     };
     // The others keep the resolver's order.
     addresses.sort_by_key(|address| choice != Choice::Rather(*address));
     connect_to_any(addresses, STAGGER).await
+}
+
+/// Looks up the addresses of `host`: a name in a thread, because the resolver waits. It is a thread of its own, because
+/// tokio panics where it cannot start one of its threads.
+async fn addresses_of(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (sender, found) = tokio::sync::oneshot::channel();
+    let host = host.to_owned();
+    let resolver = std::thread::Builder::new().spawn(move || {
+        let addresses = (host.as_str(), port).to_socket_addrs();
+        // Nobody listens any more if the connection was given up.
+        let _ = sender.send(addresses.map(Vec::from_iter));
+    });
+    resolver.map_err(|_| io::Error::new(NO_THREAD, "no thread could be started to look up its name"))?;
+    found.await.unwrap_or_else(|_| Err(NO_THREAD.into()))
 }
 
 /// Connects to the first of `addresses` that answers. The next one is tried when the one before it has failed or has

@@ -147,8 +147,10 @@ fn an_answer_that_cannot_be_written_is_a_failure() {
     let pages = [&["--version"][..], &["--help"], &["help", "run"], &["generate", "man"], &["generate", "bash"]];
     for words in [&results[..], &pages].concat() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let outcome = scratch.dlock().args(words).env("DLOCK_BACKEND", scratch.file_url()).stdout(full).output();
-        outcome.code(74).stderr_is_one_line("could not write to standard output");
+        let dlock = || scratch.dlock().args(words).env("DLOCK_BACKEND", scratch.file_url());
+        dlock().stdout(full).output().code(74).stderr_is_one_line("could not write to standard output");
+        let closed = dlock().wrapped_by(["sh", "-c", "exec \"$@\" >&-", "sh"]).output();
+        closed.code(74).stderr_is_one_line("could not write to standard output: Bad file descriptor");
     }
 }
 

@@ -72,6 +72,20 @@ fn none_left_while_it_holds<S: Service>() {
     run(&service).arg("-n").unprivileged().command(["true"]).output().success();
 }
 
+/// A server that is given by name cannot be reached anew: that is an outage, and no bug.
+#[test]
+fn none_left_to_look_up_a_name() {
+    let service = prepared::<RedisService>();
+    let url = service.url().replace("127.0.0.1", "localhost");
+    let holder = Gated::spawn(service.scratch(), run(&service).backend(url).args(["-q", "-t", "4s"]).unprivileged());
+    holder.wait_held();
+    take_processes(holder.pid());
+    service.redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let lost = holder.running.wait();
+    lost.code(79).stderr_is_one_line("lost 'job' at ");
+    assert!(lost.stderr().contains("no thread could be started to look up its name"), "{lost:?}");
+}
+
 macro_rules! runs_out_on {
     ($($backend:ident: $service:ty;)*) => {
         $(mod $backend {
