@@ -105,6 +105,7 @@ impl Event {
 /// The sentence for `event`, without a line end. It may contain text of other programs and must be escaped before it is
 /// shown.
 #[must_use]
+#[allow(clippy::too_many_lines, reason = "an arm for each event")]
 pub(super) fn line(event: &Event) -> String {
     match event {
         Event::Bug(panic) => format!("this is a bug in dlock, please report it: {panic}"),
