@@ -99,8 +99,8 @@ impl LatchFailure {
 
 /// One dlock at a latch.
 ///
-/// As with a [`Contender`](crate::backend::contract::contender::Contender), every future may be dropped at any point, every request may be
-/// repeated, time-outs and retries are up to the caller, and only [`Latch::changed`] waits.
+/// As with a [`Contender`](crate::backend::contract::contender::Contender), every future may be dropped at any point,
+/// every request may be repeated, time-outs and retries are up to the caller, and only [`Latch::changed`] waits.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Latch {
     /// Makes sure that there is a connection; does nothing if there is one. The requests below are sent on it.
@@ -147,8 +147,8 @@ pub(crate) enum Gathering {
 
 /// One dlock at a barrier.
 ///
-/// As with a [`Contender`](crate::backend::contract::contender::Contender), every future may be dropped at any point, every request may be
-/// repeated, time-outs and retries are up to the caller, and only [`Barrier::changed`] waits.
+/// As with a [`Contender`](crate::backend::contract::contender::Contender), every future may be dropped at any point,
+/// every request may be repeated, time-outs and retries are up to the caller, and only [`Barrier::changed`] waits.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Barrier {
     /// Makes sure that there is a connection; does nothing if there is one. [`Barrier::arrive`], [`Barrier::look`] and

@@ -1,7 +1,7 @@
 /*!
 The lock services. Each is one folder behind the traits [`Service`](contract::service::Service) and
-[`Contender`](contract::contender::Contender), whose comments are the contract, with a `DRIVER` that is listed in [`registry`].
-Their common parts know nothing of renewals or processes.
+[`Contender`](contract::contender::Contender), whose comments are the contract, with a `DRIVER` that is listed in
+[`registry`]. Their common parts know nothing of renewals or processes.
 */
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 /*!
-Entries about a command that go only to the journal: its start and its end, each renewal, and each step of stopping it. Of
-a process that is watched, only the latter two.
+Entries about a command that go only to the journal: its start and its end, each renewal, and each step of stopping it.
+Of a process that is watched, only the latter two.
 */
 
 use std::time::Duration;

@@ -43,8 +43,8 @@ impl Listing {
         text
     }
 
-    /// The last part of it: the number of locks, whether there are more than were listed, and the last successes, latches
-    /// and barriers, if they could be read.
+    /// The last part of it: the number of locks, whether there are more than were listed, and the last successes,
+    /// latches and barriers, if they could be read.
     #[must_use]
     pub(crate) fn end(
         &mut self,

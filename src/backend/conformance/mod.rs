@@ -1,7 +1,7 @@
 /*!
-Plays every lock service against [the model of the rule](crate::backend::contract::rule): the contenders that runs use play random traces on a
-real server that lives as long as the test, each trace at its own key. A failing trace shrinks to a few steps, and its
-seed is printed; `tests/run conformance` plays on for longer, or replays a seed.
+Plays every lock service against [the model of the rule](crate::backend::contract::rule): the contenders that runs use
+play random traces on a real server that lives as long as the test, each trace at its own key. A failing trace shrinks
+to a few steps, and its seed is printed; `tests/run conformance` plays on for longer, or replays a seed.
 
 Leases last a minute, and no test waits for their end: locks are [taken away](crate::backend::survey) instead.
 */

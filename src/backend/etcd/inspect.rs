@@ -114,7 +114,8 @@ impl EtcdSurvey {
         Ok(asked.unwrap_or_else(|_| Err(Fault::from(self.cluster.silence())))?)
     }
 
-    /// Reads the names of all keys that begin as the locks whose names begin with `prefix`, and keeps those that are `wanted`.
+    /// Reads the names of all keys that begin as the locks whose names begin with `prefix`, and keeps those that are
+    /// `wanted`.
     async fn keys(&mut self, prefix: &str, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>, Error> {
         let mut start = format!("{}{}", self.namespace.prefix('/'), encoded(prefix)).into_bytes();
         let (end, mut found) = (after(&start), Vec::new());

@@ -129,7 +129,8 @@ impl QueueSeat {
         }
     }
 
-    /// Returns `true` if it has a place in the line, which it keeps until [`QueueSeat::entered`] or [`QueueSeat::leave`].
+    /// Returns `true` if it has a place in the line, which it keeps until [`QueueSeat::entered`] or
+    /// [`QueueSeat::leave`].
     #[must_use]
     pub(super) fn is_queued(&self) -> bool {
         self.pending.is_some() && !self.is_passing() || self.is_marked

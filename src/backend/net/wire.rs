@@ -260,7 +260,7 @@ async fn addresses_of(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let _ = sender.send(addresses.map(Vec::from_iter));
     });
     resolver.map_err(|_| io::Error::new(NO_THREAD, "no thread could be started to look up its name"))?;
-    found.await.unwrap_or_else(|_| Err(NO_THREAD.into()))
+    found.await.unwrap_or_else(|_| Err(io::Error::other("looking up its name broke off")))
 }
 
 /// Connects to the first of `addresses` that answers. The next one is tried when the one before it has failed or has

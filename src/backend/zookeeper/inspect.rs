@@ -172,8 +172,8 @@ impl ZookeeperSurvey {
         Ok(lists)
     }
 
-    /// Returns the keys in the namespace that begin with `prefix` and have a directory of which `key_of` reads the name. Some
-    /// may come twice.
+    /// Returns the keys in the namespace that begin with `prefix` and have a directory of which `key_of` reads the
+    /// name. Some may come twice.
     async fn keys(&mut self, prefix: &str, key_of: impl Fn(&str) -> Option<Key>) -> Result<Vec<Key>, Error> {
         let Ok(any) = Key::parse("x".as_ref()) else { return Ok(Vec::new()) };
         let above = self.directory(&any)?.above().to_owned();

@@ -30,8 +30,8 @@ struct ArrivalNode {
     failure: LatchFailure,
 }
 
-/// Returns the time until which a node with this data counts, in milliseconds since 1970 by the servers' clock; `None` if it is
-/// no node of a latch.
+/// Returns the time until which a node with this data counts, in milliseconds since 1970 by the servers' clock; `None`
+/// if it is no node of a latch.
 pub(super) fn counts_until(data: &[u8], stat: &Stat) -> Option<u64> {
     let kept = serde_json::from_slice::<ArrivalNode>(data).ok()?;
     Some(u64::try_from(stat.mtime).unwrap_or_default().saturating_add(kept.keep))

@@ -23,12 +23,12 @@ use crate::schema;
 /// The date in the pages' feet: the last change of their text, so that the same source gives the same page.
 const DATE: &str = "2026-11-24";
 
-/// The texts of pages with these names.
+/// Lists the pages with these names, each with its text.
 macro_rules! texts {
     ($($name:literal)*) => { &[$(($name, include_str!(concat!("manual/", $name, ".txt")))),*] };
 }
 
-/// The pages: of dlock, of its subcommands, and of what is no command, which have a section in their name.
+/// The pages: those of dlock and its subcommands, and two that are not about a command.
 const PAGES: &[(&str, &str)] = texts! {
     "dlock" "run" "flock" "status" "list" "held" "break" "acquire" "renew" "release" "latch" "barrier" "check" "config"
     "generate" "config.5" "json"
@@ -244,7 +244,7 @@ fn joined(first: &str, lines: &mut Peekable<Lines<'_>>, belongs: fn(&str) -> boo
     text
 }
 
-/// Returns the shared text of this name; nothing if there is none, as a test of the pages would show.
+/// Returns the shared text of this name; nothing if there is none, which a test of the texts rules out.
 fn shared(name: &str) -> &'static str {
     let mut texts = SHARED.split("\n## ").filter_map(|text| text.split_once('\n'));
     texts.find(|(title, _)| *title == name).map_or("", |(_, text)| text)

@@ -1,6 +1,6 @@
 /*!
-The listener: a small process that stays in the caller's process group when the guard has left it, and reports to the guard
-which signals went to the whole group.
+The listener: a small process that stays in the caller's process group when the guard has left it, and reports to the
+guard which signals went to the whole group.
 
 It blocks every catchable signal and waits for them. It dies with the guard. If it is killed, the guard no longer knows
 which signals went to the group, and passes on all that dlock reports: a signal may then reach the command twice, but
@@ -37,8 +37,8 @@ impl Listener {
         Ok(Self { reports, tells, pid: None, closed: false })
     }
 
-    /// Starts the listener in the process group of this process. Every catchable signal must be blocked. If no process can
-    /// be forked, there is no listener.
+    /// Starts the listener in the process group of this process. Every catchable signal must be blocked. If no process
+    /// can be forked, there is no listener.
     pub(super) fn open(&mut self) {
         // SAFETY: getpid cannot fail; the guard has one thread, and the child makes system calls only.
         let (guard, forked) = unsafe { (libc::getpid(), libc::fork()) };
@@ -110,7 +110,8 @@ impl AsFd for Listener {
     }
 }
 
-/// Runs the listener in a freshly forked process. It waits for a guard that does not read; meanwhile signals stay pending.
+/// Runs the listener in a freshly forked process. It waits for a guard that does not read; meanwhile signals stay
+/// pending.
 fn listen(tells: RawFd, guard: pid_t) -> ! {
     // SAFETY: system calls with integers, and with memory of this function; the process has one thread.
     unsafe {

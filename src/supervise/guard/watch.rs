@@ -129,7 +129,8 @@ impl Watch {
         }
     }
 
-    /// Returns `true` if dlock has received every notice, and no listener is left that another process would have to reap.
+    /// Returns `true` if dlock has received every notice, and no listener is left that another process would have to
+    /// reap.
     fn may_leave(&self) -> bool {
         !self.line.is_waiting() && (self.line.is_gone() || self.group.is_closed())
     }
