@@ -37,6 +37,13 @@ pub(super) fn go_first(pid: pid_t, nice: c_int) {
     }
 }
 
+/// Returns to the normal priority, if this process was raised above all normal ones.
+pub(super) fn go_along() {
+    let priority: c_int = 0;
+    // SAFETY: a system call with integers and a number on the stack.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const priority) };
+}
+
 /// The rank of a process among the normal ones that want its processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rank {

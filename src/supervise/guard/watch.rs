@@ -23,7 +23,7 @@ use crate::supervise::guard::covers::Covers;
 use crate::supervise::guard::group::Group;
 use crate::supervise::guard::line::{GuardEnd, Locks, Received};
 use crate::supervise::guard::throttled::Throttled;
-use crate::supervise::priority::{PRIORITY, go_first};
+use crate::supervise::priority::{PRIORITY, go_along, go_first};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::reaping::{Collected, become_subreaper, collect};
 use crate::supervise::signals::Signals;
@@ -354,6 +354,8 @@ impl Watch {
         if !stays && !self.ladder.is_stopping() {
             self.resume_dlock();
             self.leaving = Some(0);
+            // The end of the listener would take the processor from dlock, which now gives the lock back.
+            go_along();
         }
     }
 
