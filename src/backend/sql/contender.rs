@@ -48,6 +48,8 @@ pub(super) struct SqlContender<D: Dialect> {
     warnings: Vec<String>,
     /// `true` if we may be in the queue.
     joined: bool,
+    /// `true` if what we waited for has happened: the lock is probably ours, and the queue need not be touched first.
+    woken: bool,
     /// `true` if notifications are known not to arrive.
     is_poll_only: bool,
     /// The contender that was in the way and then seemed to be gone.
@@ -90,6 +92,7 @@ impl<D: Dialect> SqlContender<D> {
             inspected: false,
             warnings: Vec::new(),
             joined: false,
+            woken: false,
             is_poll_only: false,
             gone: None,
             since: None,
@@ -145,7 +148,7 @@ impl<D: Dialect> SqlContender<D> {
                 // not in the way of other readers.
                 let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
                 let is_open = look.free || is_read && self.claim.mode == Mode::Shared;
-                let is_news = is_open && !look.mine && look.damaged.is_none() && look.done.is_none();
+                let is_news = is_open && !self.joined && !look.mine && look.damaged.is_none() && look.done.is_none();
                 if is_news && !queue && !std::mem::replace(&mut again, true) {
                     continue;
                 }
@@ -259,8 +262,9 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let joins = queue == Queue::Join;
-        // The first attempt does not join the queue: if nobody is in the way, the queue is not touched.
-        let Some(mut tried) = self.tried(joins && self.joined).await? else { return Ok(Attempt::Unprepared) };
+        // An attempt that may succeed at once does not join the queue: if nobody is in the way, the queue is not touched.
+        let in_queue = self.joined && !std::mem::take(&mut self.woken);
+        let Some(mut tried) = self.tried(joins && in_queue).await? else { return Ok(Attempt::Unprepared) };
         let is_queued = tried.sight.is_some();
         if !tried.look.mine && joins && !is_queued && self.decided(&tried).is_none() {
             let Some(queued) = self.tried(true).await? else { return Ok(Attempt::Unprepared) };
@@ -286,10 +290,15 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn changed(&mut self) -> Result<(), Error> {
         match self.next.clone() {
-            Next::Stay(wait, None) => self.session.connection.heard(Instant::now() + wait).await?,
+            Next::Stay(wait, None) => {
+                let until = Instant::now() + wait;
+                self.session.connection.heard(until).await?;
+                self.woken = Instant::now() < until;
+            }
             Next::Stay(wait, Some(watch)) => {
                 let since = self.since.as_ref().map_or(self.looked, |(_, since)| *since);
                 let happened = self.session.connection.watched(&watch, since, Instant::now() + wait).await?;
+                self.woken = happened;
                 self.gone = match watch {
                     Watch::Gone { entry, .. } if happened => Some(entry),
                     _ => None,
