@@ -48,7 +48,7 @@ fn votes(servers: &RedisGroup) -> usize {
     servers.running().filter(|redis| redis.get(KEY).is_some()).count()
 }
 
-/// The scripts that clients ran at a server, by the number of their keys: 6 for requests for a vote and releases.
+/// The scripts that clients ran at a server, by the number of their keys: 6 for a request for a vote, 7 for a release.
 fn scripts(monitor: &Monitor) -> Vec<String> {
     monitor.scripts().into_iter().map(|words| words[2].clone()).collect()
 }
@@ -463,7 +463,7 @@ mod tokens {
             let monitors: Vec<_> = service.servers.iter().map(Redis::monitor).collect();
             token(&service);
             for monitor in &monitors {
-                assert_eq!(scripts(monitor), ["6", "6"], "one to get the vote, one to give it back");
+                assert_eq!(scripts(monitor), ["6", "7"], "one to get the vote, one to give it back");
             }
         }
         let counters: Vec<_> = service.servers.iter().map(|redis| redis.get(FENCE)).collect();

@@ -73,6 +73,11 @@ impl Keys {
         format!("{}intent", self.side)
     }
 
+    /// Returns the key of the list on which waiters listen for a release, on one of several servers that keep no queue.
+    pub(in crate::backend) fn bell(&self) -> String {
+        format!("{}bell", self.side)
+    }
+
     /// Returns the key of the requests to stop, by the ids of their addressees.
     pub(in crate::backend) fn stop(&self) -> String {
         format!("{}stop", self.side)
@@ -174,7 +179,7 @@ mod tests {
                 return Ok(());
             };
             let all = |keys: &Keys| {
-                [keys.single(), vec![keys.intent(), keys.broken(), keys.wakes(), keys.listener("")]].concat()
+                [keys.single(), vec![keys.intent(), keys.bell(), keys.broken(), keys.wakes(), keys.listener("")]].concat()
             };
             for ours in all(&one) {
                 prop_assert_eq!(

@@ -10,8 +10,8 @@ pub(super) const SINGLE: &str = "+eval +evalsha +blpop +type +getrange +pttl +pe
                                  +hset +exists +lpush +get +set +zscore +zrevrange +zadd +zrank +zcard \
                                  +zrangebyscore +hvals +hgetall";
 /// The commands that locks and latches use on each of several servers.
-pub(in crate::backend) const MAJORITY: &str = "+eval +evalsha +type +getrange +pttl +pexpire +time +del +get +set +zrange +zadd \
-                                               +zrem +zscore +zcard +zrangebyscore +hget +hset +hdel +hvals";
+pub(in crate::backend) const MAJORITY: &str = "+eval +evalsha +blpop +type +getrange +pttl +pexpire +time +del +lpush +get +set \
+                                               +zrange +zadd +zrem +zscore +zcard +zrangebyscore +hget +hset +hdel +hvals";
 /// The commands that looks use.
 pub(in crate::backend) const LOOK: &str = "+multi +exec +time +type +getrange +get +pttl +zcard +zrange +hmget +scan";
 /// The commands that breaking a lock uses, including those of looks.

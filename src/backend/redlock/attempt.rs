@@ -83,6 +83,8 @@ impl RedlockContender {
             Verdict::Impossible | Verdict::Undecided => None,
         };
         if let Some(token) = token {
+            // A holder must not hear what is meant for the waiters.
+            self.bells.clear();
             // The slot is requested again if too little is left of the lease.
             (self.token, self.slot) = (Some(token), attempt.slot);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));

@@ -5,21 +5,27 @@ The state of a contender at a majority of redis servers.
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::select_all;
+use futures_util::stream::FuturesUnordered;
 
 use crate::backend::contract::claim::Claim;
 use crate::backend::redis::Server;
 use crate::backend::redis::keys::Keys;
 use crate::backend::redis::listener::Listener;
+use crate::backend::redlock::quorum::majority;
 use crate::backend::redlock::scripts::Try;
 use crate::backend::redlock::voters::Voters;
-use crate::clock::Instant;
+use crate::clock::{Instant, before};
 
 /// The time for the remaining servers to release the lock once the outcome is known.
 pub(super) const LAST_RELEASES: Duration = Duration::from_millis(50);
 
 /// The minimum time between two looks at a lock in milliseconds, whatever the servers answer.
 pub(super) const BETWEEN_LOOKS: u64 = 10;
+
+/// The maximum time until the look of a waiter that only a minority has told of a release, in milliseconds.
+const SOON: u64 = 50;
 
 /// Returns the time limit for one server's answer: short, so that a silent one costs an attempt little of its lease.
 pub(super) fn timeout(ttl: Duration) -> Duration {
@@ -62,6 +68,8 @@ pub(super) struct RedlockContender {
     pub look_again: Instant,
     /// The listeners for break requests, one for each server, from the first renewal on.
     listeners: Vec<Option<Listener>>,
+    /// A waiter's listeners for releases, one for each server, from its first wait on.
+    pub bells: Vec<Option<Listener>>,
 }
 
 impl RedlockContender {
@@ -86,6 +94,7 @@ impl RedlockContender {
             introduced: false,
             look_again: Instant::now(),
             listeners: Vec::new(),
+            bells: Vec::new(),
         }
     }
 
@@ -100,9 +109,119 @@ impl RedlockContender {
         select_all(listening).await;
     }
 
+    /// Resolves when a majority of the servers has told this waiter of a release, or a moment after fewer have: each
+    /// server tells the one that has listened longest there.
+    pub(super) async fn rung(&mut self) {
+        let bell = Keys::of(&self.claim).bell();
+        let servers = self.voters.servers();
+        self.bells.resize_with(servers.len(), || None);
+        let listening = self.bells.iter_mut().zip(servers);
+        let mut listening: FuturesUnordered<_> =
+            listening.map(|(listener, server)| Listener::hear(listener, server, bell.clone())).collect();
+        listening.next().await;
+        let limit = Instant::now() + Duration::from_millis(random(BETWEEN_LOOKS, SOON));
+        for _ in 1..majority(servers.len()) {
+            if before(limit, listening.next()).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Returns the slot to ask for, if the claim wants one: the known one, or else a random one.
     pub(super) fn slot_to_ask_for(&self) -> Option<u32> {
         let last = self.claim.mode.slots()?.saturating_sub(1);
         self.slot.or_else(|| u32::try_from(random(0, last.into())).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+    use crate::backend::contract::contender::{Attempt, Contender, Queue, Used};
+    use crate::backend::net::location::Location;
+    use crate::backend::redlock::driver::DRIVER;
+    use crate::clock::sleep_until;
+    use crate::support::redis_services::Redlock3;
+    use crate::support::service::Service as Servers;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn contender(service: &Redlock3) -> RedlockContender {
+        let scheme = &DRIVER.forms[0].schemes[0];
+        let url = service.url();
+        let place = url.strip_prefix("redlock://").expect("a URL");
+        let Location { addresses, login, .. } = Location::parse(scheme.name, place, scheme.port, "").expect("a place");
+        let servers = addresses.iter().map(|address| Server::new(scheme.name, address, &login, 0, None)).collect();
+        let claim = Claim { ttl: HOUR, ..Claim::example("dlock", "bell").expect("names") };
+        RedlockContender::new(claim, servers, false)
+    }
+
+    /// A waiter that has looked, and does not look again by itself.
+    async fn waiter(service: &Redlock3) -> RedlockContender {
+        let mut waiter = contender(service);
+        assert!(matches!(waiter.attempt(Queue::Join).await, Ok(Attempt::Busy(_))));
+        waiter.look_again = Instant::now() + HOUR;
+        waiter
+    }
+
+    /// The number of clients that listen at each server.
+    fn listening(service: &Redlock3) -> Vec<usize> {
+        let count = |clients: String| clients.lines().filter(|line| line.contains(" cmd=blpop ")).count();
+        service.servers.iter().map(|redis| count(redis.cli(&["CLIENT", "LIST"]))).collect()
+    }
+
+    /// The counters of the servers that have told somebody something.
+    fn told(service: &Redlock3) -> Vec<String> {
+        let stats = service.servers.iter().map(|redis| redis.cli(&["INFO", "commandstats"]));
+        stats.filter(|stats| stats.contains("cmdstat_lpush:")).collect()
+    }
+
+    async fn until_listening(service: &Redlock3, number: usize) {
+        while listening(service).iter().any(|count| *count != number) {
+            sleep_until(Instant::now() + Duration::from_millis(5)).await;
+        }
+    }
+
+    #[test]
+    fn a_release_is_told_to_the_waiter_that_has_listened_longest_and_to_nobody_else() {
+        let service = Redlock3::fresh();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            for redis in service.servers.iter() {
+                redis.cli(&["CONFIG", "RESETSTAT"]);
+            }
+            let mut holder = contender(&service);
+            assert!(matches!(holder.attempt(Queue::Join).await, Ok(Attempt::Held(_))));
+            let (mut first, mut second) = (waiter(&service).await, waiter(&service).await);
+            let mut later = pin!(second.changed());
+            {
+                let mut sooner = pin!(first.changed());
+                tokio::select! {
+                    _ = &mut sooner => panic!("nobody has released it"),
+                    () = until_listening(&service, 1) => {}
+                }
+                tokio::select! {
+                    _ = &mut sooner => panic!("nobody has released it"),
+                    _ = &mut later => panic!("nobody has released it"),
+                    () = until_listening(&service, 2) => {}
+                }
+                // An attempt that fails gives back its votes, and releases nothing.
+                assert!(matches!(contender(&service).attempt(Queue::Pass).await, Ok(Attempt::Busy(_))));
+                assert_eq!(told(&service), Vec::<String>::new());
+                holder.release(Used::No).await.expect("released");
+                tokio::select! {
+                    biased;
+                    _ = &mut later => panic!("another one has listened longer"),
+                    _ = &mut sooner => {}
+                }
+            }
+            assert!(matches!(first.attempt(Queue::Join).await, Ok(Attempt::Held(_))));
+            // The holder does not hear what is meant for the other one.
+            until_listening(&service, 1).await;
+            first.release(Used::Yes).await.expect("released");
+            later.await.expect("told");
+        });
     }
 }

@@ -5,7 +5,8 @@ dlock and every client of the published Redlock algorithm on the same servers ex
 All servers are asked at once, each by its own task ([`voter`]); the pure functions of [`quorum`] count the answers and
 number the grants. A majority is more than half of the configured servers. Decisions are made as soon as a majority has
 answered, so that a dead or silent minority delays nobody. There is no queue: a waiter that finds the lock busy looks
-again after a short random time.
+again after a short random time, or when the servers tell it of a release. Each tells the one that has listened longest:
+with most servers that is the same waiter, which nobody else disturbs.
 
 A lock with several holders (shared, or slots) is stored on each server as on a single one: with an entry for each
 holder and, as long as there is one, a string at its key. Any two majorities share a server, which has either such a
@@ -62,7 +63,7 @@ use crate::backend::meeting::{Barrier, Latch, Meeting};
 use crate::backend::redis::Server;
 use crate::backend::redis::rights::{MAJORITY, Rights};
 use crate::backend::survey::Survey;
-use crate::clock::{Instant, sleep_until, wall_micros};
+use crate::clock::{Instant, before, sleep_until, wall_micros};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
 use crate::key::Namespace;
@@ -230,7 +231,8 @@ impl Contender for RedlockContender {
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
-        sleep_until(self.look_again).await;
+        // A foreign client tells nobody that it has released the lock.
+        let _ = before(self.look_again, self.rung()).await;
         Ok(())
     }
 

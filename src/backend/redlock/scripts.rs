@@ -53,6 +53,8 @@ pub(super) struct Try {
     keys: Vec<String>,
     /// The keys that renewals need.
     renewed: Vec<String>,
+    /// The list that a release writes to.
+    bell: String,
     /// The prefix of the text of every attempt of this owner.
     owner: String,
     /// The owner's id.
@@ -86,6 +88,7 @@ impl Try {
         Self {
             keys: keys.voting(),
             renewed: keys.renewed(),
+            bell: keys.bell(),
             owner: claim.prefix(),
             id: claim.owner.as_str().to_owned(),
             number,
@@ -147,13 +150,17 @@ impl Try {
     /// others that were kept out for it.
     pub(super) fn release(&self, what: Return, lets_in: bool) -> Cmd {
         let flag = |set: bool| if set { "1" } else { "0" };
-        let is_used = matches!(what, Return::All(Used::Yes | Used::Success));
+        let used = match what {
+            Return::Vote => "",
+            Return::All(used) => flag(used != Used::No),
+        };
         let (number, mode) = (self.number.to_string(), self.mode.name());
+        let keys: Vec<String> = self.keys.iter().chain([&self.bell]).cloned().collect();
         let period = self.once_per.filter(|_| what == Return::All(Used::Success)).map(Once::arguments);
-        let mut arguments = vec![self.owner.as_str(), &number, flag(is_used), &mode, flag(lets_in)];
-        let Some(period) = period else { return script(RELEASE, &self.keys, &arguments) };
+        let mut arguments = vec![self.owner.as_str(), &number, used, &mode, flag(lets_in)];
+        let Some(period) = period else { return script(RELEASE, &keys, &arguments) };
         arguments.extend(period.iter().map(String::as_str).chain([self.done.as_str()]));
-        script(RELEASE_ONCE, &self.keys, &arguments)
+        script(RELEASE_ONCE, &keys, &arguments)
     }
 }
 
