@@ -207,7 +207,8 @@ mod tests {
                     _ = &mut later => panic!("nobody has released it"),
                     () = until_listening(&service, 2) => {}
                 }
-                // An attempt that fails gives back its votes, and releases nothing.
+                // An attempt that fails gives back the votes that it got, and releases nothing.
+                assert_eq!(service.servers[0].cli(&["DEL", "dlock:bell"]), "1");
                 assert!(matches!(contender(&service).attempt(Queue::Pass).await, Ok(Attempt::Busy(_))));
                 assert_eq!(told(&service), Vec::<String>::new());
                 holder.release(Used::No).await.expect("released");
