@@ -83,7 +83,8 @@ impl Counted for PostgresLoggedService {
 
 impl Counted for MysqlLoggedService {
     fn count(&self, work: impl FnOnce()) -> BTreeMap<String, u64> {
-        const KINDS: [(&str, &str); 3] = [
+        const KINDS: [(&str, &str); 4] = [
+            ("join", "INSERT INTO `locks`.`dlock_queue`"),
             ("wait", "'gone', GET_LOCK"),
             ("attempt", "INSERT INTO `locks`.`dlock_holder`"),
             ("release", "'released'"),
@@ -125,6 +126,9 @@ fn per_hand_over<S: Counted>(waiters: usize, mode: &[&str]) -> u64 {
             waiter.wait().success();
         }
     });
+    // Whoever is woken takes the lock, and does not renew its place in the queue before that.
+    let joined = requests.get("join").copied().unwrap_or_default();
+    assert!(2 * joined <= waiters as u64, "{requests:?}");
     let all: u64 = requests.values().sum();
     let each = all / waiters as u64;
     println!("{}: {waiters} waiters {mode:?}, {each} requests for each hand-over: {requests:?}", S::KIND);
