@@ -147,6 +147,8 @@ mod tests {
     use crate::support::service::Service as Servers;
 
     const HOUR: Duration = Duration::from_secs(3600);
+    /// A server tells a waiter at once.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     fn contender(service: &Redlock3) -> RedlockContender {
         let scheme = &DRIVER.forms[0].schemes[0];
@@ -188,7 +190,7 @@ mod tests {
     fn a_release_is_told_to_the_waiter_that_has_listened_longest_and_to_nobody_else() {
         let service = Redlock3::fresh();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
+        let played = async {
             for redis in service.servers.iter() {
                 redis.cli(&["CONFIG", "RESETSTAT"]);
             }
@@ -223,6 +225,7 @@ mod tests {
             until_listening(&service, 1).await;
             first.release(Used::Yes).await.expect("released");
             later.await.expect("told");
-        });
+        };
+        runtime.block_on(before(Instant::now() + PATIENCE, played)).expect("everybody is told in time");
     }
 }
