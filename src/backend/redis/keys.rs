@@ -179,7 +179,8 @@ mod tests {
                 return Ok(());
             };
             let all = |keys: &Keys| {
-                [keys.single(), vec![keys.intent(), keys.bell(), keys.broken(), keys.wakes(), keys.listener("")]].concat()
+                [keys.single(), vec![keys.intent(), keys.bell(), keys.broken(), keys.wakes(), keys.listener("")]]
+                    .concat()
             };
             for ours in all(&one) {
                 prop_assert_eq!(
