@@ -52,7 +52,7 @@ use support::rendezvous::boottime;
 use world::Column;
 
 /// How many episodes run at the same time by default: they mostly wait.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 11;
 
 fn main() {
     if let Err(error) = net::enter() {
