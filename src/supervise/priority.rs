@@ -37,11 +37,20 @@ pub(super) fn go_first(pid: pid_t, nice: c_int) {
     }
 }
 
-/// Returns to the normal priority, if this process was raised above all normal ones.
-pub(super) fn go_along() {
-    let priority: c_int = 0;
-    // SAFETY: a system call with integers and a number on the stack.
-    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const priority) };
+/// Takes back the real-time priority that [`go_first`] gave to this process, if it did. The nice value stays.
+pub(super) fn step_back() {
+    if rank() != Rank::First {
+        return;
+    }
+    let mut priority: c_int = 0;
+    // SAFETY: system calls with integers and a number on the stack.
+    unsafe {
+        libc::syscall(libc::SYS_sched_getparam, 0, &raw mut priority);
+        priority = (priority - 1).max(0);
+        let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_RR };
+        // Only root may take back that children are not raised.
+        libc::syscall(libc::SYS_sched_setscheduler, 0, policy | libc::SCHED_RESET_ON_FORK, &raw const priority);
+    }
 }
 
 /// The rank of a process among the normal ones that want its processor.

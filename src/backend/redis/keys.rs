@@ -74,8 +74,8 @@ impl Keys {
     }
 
     /// Returns the key of the list on which waiters listen for a release, on one of several servers that keep no queue.
-    pub(in crate::backend) fn bell(&self) -> String {
-        format!("{}bell", self.side)
+    pub(in crate::backend) fn released(&self) -> String {
+        format!("{}released", self.side)
     }
 
     /// Returns the key of the requests to stop, by the ids of their addressees.
@@ -179,7 +179,7 @@ mod tests {
                 return Ok(());
             };
             let all = |keys: &Keys| {
-                [keys.single(), vec![keys.intent(), keys.bell(), keys.broken(), keys.wakes(), keys.listener("")]]
+                [keys.single(), vec![keys.intent(), keys.released(), keys.broken(), keys.wakes(), keys.listener("")]]
                     .concat()
             };
             for ours in all(&one) {
@@ -214,7 +214,7 @@ mod tests {
             [("dlock", "job"), ("", "job"), ("dlock", "{a}b"), ("dlock", "x{tag}y"), ("dlock", "a{b")]
         {
             let keys = keys(namespace, key);
-            let side = [&keys.single()[1..], &[keys.intent(), keys.wakes()]].concat();
+            let side = [&keys.single()[1..], &[keys.intent(), keys.released(), keys.wakes()]].concat();
             for side in side {
                 assert_eq!(tag(&side), tag(&keys.lock), "{side:?}");
                 assert!(side.chars().any(char::is_control));

@@ -1,12 +1,13 @@
 /*!
-The listener of a holder: from the first renewal on it waits, on its own connection, on a list that break requests write
-to. A message decides nothing: it only causes another renewal at once. A holder that cannot listen learns of the request
-at its next regular renewal.
+Listens on a list, on a connection of its own: a holder for requests to stop, from its first renewal on, and a waiter of
+redlock for releases. A message decides nothing: it only causes the next renewal or look at once. Whoever cannot listen
+renews or looks when it would have without.
 */
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -44,6 +45,11 @@ impl Listener {
         Self { server: name, heard, task }
     }
 
+    /// Forgets the messages that have arrived.
+    pub(in crate::backend) fn forget(&self) {
+        let _ = self.heard.notified().now_or_never();
+    }
+
     /// Resolves when a message arrives on this list at `server`, or has arrived since the last call. A listener is
     /// started if there is none yet, or only one at another server.
     pub(in crate::backend) async fn hear(listener: &mut Option<Self>, server: &Server, list: String) {
@@ -68,7 +74,7 @@ async fn listen(mut connection: Connection, list: String, heard: Arc<Notify>) {
         match asked.await {
             Ok(Ok(::redis::Value::Nil)) => {}
             Ok(Ok(_)) => heard.notify_one(),
-            // Without the right to wait there, only renewals notice a request.
+            // Without the right to wait there, only renewals and looks notice anything.
             Ok(Err(error)) if error.kind == ErrorKind::Denied => return,
             Ok(Err(_)) | Err(_) => sleep_until(Instant::now() + PAUSE).await,
         }

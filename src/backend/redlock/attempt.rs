@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::backend::contract::contender::{Busy, Grant, Lease, OtherSlots, Queue, Used};
 use crate::backend::error::Error;
+use crate::backend::redis::listener::Listener;
 use crate::backend::redlock::contender::{BETWEEN_LOOKS, LAST_RELEASES, RedlockContender, random, timeout};
 use crate::backend::redlock::count::{Count, InTheWay, Refusal};
 use crate::backend::redlock::errors;
@@ -60,6 +61,9 @@ impl RedlockContender {
         (self.attempt, self.token) = (Some(Arc::clone(&attempt)), None);
         self.voters.forget_freed();
         let sent = Instant::now();
+        self.looked = sent;
+        // This attempt sees what has been told so far.
+        self.release_listeners.iter().flatten().for_each(Listener::forget);
         let round = self.voters.tell_all(&Request::Acquire(Arc::clone(&attempt)), timeout);
         let mut count = Count::new(self.claim.mode, self.voters.len());
         let mut verdict = self.poll(round, &mut count).await?;
@@ -83,8 +87,8 @@ impl RedlockContender {
             Verdict::Impossible | Verdict::Undecided => None,
         };
         if let Some(token) = token {
-            // A holder must not hear what is meant for the waiters.
-            self.bells.clear();
+            // A holder must not be told what is meant for the waiters.
+            self.release_listeners.clear();
             // The slot is requested again if too little is left of the lease.
             (self.token, self.slot) = (Some(token), attempt.slot);
             let lacking = |index: usize| !matches!(count.votes[index], Vote::Granted(_));

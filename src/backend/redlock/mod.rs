@@ -231,8 +231,9 @@ impl Contender for RedlockContender {
     }
 
     async fn changed(&mut self) -> Result<(), Error> {
-        // A foreign client tells nobody that it has released the lock.
-        let _ = before(self.look_again, self.rung()).await;
+        // Nobody tells of a foreign client's release, nor of the end of a lease.
+        let _ = before(self.look_again, self.told_of_release()).await;
+        sleep_until(self.looked + Duration::from_millis(BETWEEN_LOOKS)).await;
         Ok(())
     }
 
@@ -285,6 +286,7 @@ impl Contender for RedlockContender {
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {
+        self.release_listeners.clear();
         let Some(attempt) = self.attempt.clone().or_else(|| self.announced.clone()) else {
             return Ok(Released::NotMine);
         };

@@ -54,7 +54,7 @@ pub(super) struct Try {
     /// The keys that renewals need.
     renewed: Vec<String>,
     /// The list that a release writes to.
-    bell: String,
+    released: String,
     /// The prefix of the text of every attempt of this owner.
     owner: String,
     /// The owner's id.
@@ -88,7 +88,7 @@ impl Try {
         Self {
             keys: keys.voting(),
             renewed: keys.renewed(),
-            bell: keys.bell(),
+            released: keys.released(),
             owner: claim.prefix(),
             id: claim.owner.as_str().to_owned(),
             number,
@@ -155,7 +155,7 @@ impl Try {
             Return::All(used) => flag(used != Used::No),
         };
         let (number, mode) = (self.number.to_string(), self.mode.name());
-        let keys: Vec<String> = self.keys.iter().chain([&self.bell]).cloned().collect();
+        let keys: Vec<String> = self.keys.iter().chain([&self.released]).cloned().collect();
         let period = self.once_per.filter(|_| what == Return::All(Used::Success)).map(Once::arguments);
         let mut arguments = vec![self.owner.as_str(), &number, used, &mode, flag(lets_in)];
         let Some(period) = period else { return script(RELEASE, &keys, &arguments) };

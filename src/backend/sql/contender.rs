@@ -48,7 +48,8 @@ pub(super) struct SqlContender<D: Dialect> {
     warnings: Vec<String>,
     /// `true` if we may be in the queue.
     joined: bool,
-    /// `true` if what we waited for has happened: the lock is probably ours, and the queue need not be touched first.
+    /// `true` if what we waited for has happened: the lock is probably free for us, so the next attempt leaves the queue
+    /// alone.
     woken: bool,
     /// `true` if notifications are known not to arrive.
     is_poll_only: bool,
@@ -147,6 +148,7 @@ impl<D: Dialect> SqlContender<D> {
                 // Another client made the row after this one had looked for it. That client may be a reader, which is
                 // not in the way of other readers.
                 let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
+                // A waiter that was woken joins the queue again next, and need not look twice.
                 let is_open = look.free || is_read && self.claim.mode == Mode::Shared;
                 let is_news = is_open && !self.joined && !look.mine && look.damaged.is_none() && look.done.is_none();
                 if is_news && !queue && !std::mem::replace(&mut again, true) {
@@ -262,7 +264,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
 
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let joins = queue == Queue::Join;
-        // An attempt that may succeed at once does not join the queue: if nobody is in the way, the queue is not touched.
+        // An attempt that may succeed at once leaves the queue alone.
         let in_queue = self.joined && !std::mem::take(&mut self.woken);
         let Some(mut tried) = self.tried(joins && in_queue).await? else { return Ok(Attempt::Unprepared) };
         let is_queued = tried.sight.is_some();

@@ -23,7 +23,7 @@ use crate::supervise::guard::covers::Covers;
 use crate::supervise::guard::group::Group;
 use crate::supervise::guard::line::{GuardEnd, Locks, Received};
 use crate::supervise::guard::throttled::Throttled;
-use crate::supervise::priority::{PRIORITY, go_along, go_first};
+use crate::supervise::priority::{PRIORITY, go_first, step_back};
 use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::reaping::{Collected, become_subreaper, collect};
 use crate::supervise::signals::Signals;
@@ -352,17 +352,21 @@ impl Watch {
         self.line.tell(Notice::Exited { status, exec_errno: self.command.exec_errno(), stopping });
         let stays = child.spawn.stay || self.line.is_gone() && child.has_locks();
         if !stays && !self.ladder.is_stopping() {
-            self.resume_dlock();
-            self.leaving = Some(0);
-            // The end of the listener would take the processor from dlock, which now gives the lock back.
-            go_along();
+            self.leave();
         }
     }
 
     fn nothing_left(&mut self) {
         self.line.tell(Notice::Gone);
+        self.leave();
+    }
+
+    /// Leaves when the notices are delivered and the listener is reaped, which must not take the processor from dlock: it
+    /// gives the lock back now.
+    fn leave(&mut self) {
         self.resume_dlock();
         self.leaving = Some(0);
+        step_back();
     }
 }
 
