@@ -145,6 +145,23 @@ mod who_counts {
         run().output().code(77).stdout_is("").stderr_is_one_line("the user default lacks rights");
         assert_eq!(votes(&servers), 0);
     }
+
+    #[test]
+    fn users_who_may_not_listen_or_tell_lock_as_before() {
+        let (scratch, servers) = (Scratch::new(), RedisGroup::start(3));
+        for redis in servers.iter() {
+            redis.cli(&["ACL", "SETUSER", "default", "-blpop", "-lpush"]);
+        }
+        let run = || scratch.dlock().run("job").backend(servers.url());
+        let holder = Gated::spawn(&scratch, run());
+        holder.wait_held();
+        let waiter = Gated::spawn(&scratch, run());
+        waiter.running.wait_stderr("waiting for 'job'");
+        holder.let_go().success().quiet();
+        waiter.wait_held();
+        assert!(!waiter.let_go().code(0).stderr().contains("rights"));
+        assert_eq!(votes(&servers), 0);
+    }
 }
 
 mod a_minority {

@@ -205,8 +205,8 @@ pub(crate) enum Released {
 /// * [`Contender::changed`] and [`Contender::disturbed`] exist to wait, and end in time for the next sign of life.
 /// * Within one attempt, where the service's own recipe asks for it: redlock lets a moment pass before it asks again
 ///   where the votes were split, a lookup in a queue is repeated when the queue changed under it.
-/// * In the background, where something must go on while nobody calls: redlock's voters, listeners on redis and ZooKeeper's tunnel dial,
-///   bound each answer in time, and dial again. They end when the contender is dropped.
+/// * In the background, where something must go on while nobody calls: redlock's voters, listeners on redis and
+///   ZooKeeper's tunnel dial, bound each answer in time, and dial again. They end when the contender is dropped.
 #[async_trait::async_trait(?Send)]
 pub(crate) trait Contender {
     /// Returns its claim; of several locks, the claim on the one that the last attempt reached.
