@@ -38,7 +38,7 @@ const BRIEF: &[(&str, Lines)] = &[
             ("slots", "Let up to N runs hold the lock at once"),
             ("conflict-exit-code", "Exit code without the lock; -E 0: skip quietly"),
             ("ttl", "How long a dead host keeps the lock (30s)"),
-            ("once-per", "Succeed at most once per hour, day, ..."),
+            ("once-per", "Succeed at most once per period (1h, 1d, ...)"),
             ("min-hold", "Keep the lock for at least this long"),
             ("max-run", "Stop the command after this long"),
             ("command", "Run STRING with /bin/sh -c"),

@@ -57,8 +57,8 @@ impl BreakSettings {
         let target = &look.connection.target;
         if now && target.breaks() == Breaks::Asking {
             return Err(usage(format!(
-                "--now is not for {target}, where a lock ends with the last process of its command: leave it out, or end its \
-                 command and all that this has started"
+                "--now is not for {target}, where a lock ends with the last process of its command: leave it out, or end \
+                 its command and every process it has started"
             )));
         }
         Ok(Self {

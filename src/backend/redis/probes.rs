@@ -161,15 +161,20 @@ impl Probes for RedisProbes {
 }
 
 /// The optional commands, and the effect of lacking the right to each.
-const OPTIONAL: [(&str, &str); 2] = [
+const OPTIONAL: [(&str, &str); 3] = [
+    ("+multi +exec +hmget", "dlock status, list and break are refused"),
     ("+scan", "dlock list is refused"),
     ("+blpop", "a run that has to wait is refused, and a holder learns of a break at its next renewal"),
 ];
 
 /// Returns requests that use these commands and change nothing.
-fn optional(namespace: &Namespace) -> [Cmd; 2] {
-    let list = Keys::at(format!("{}check", namespace.prefix(':'))).listener("check");
-    [request(&["SCAN", "0", "COUNT", "1"]), request(&["BLPOP", &list, "0.001"])]
+fn optional(namespace: &Namespace) -> [Cmd; 3] {
+    let keys = Keys::at(format!("{}check", namespace.prefix(':')));
+    [
+        request(&["HMGET", &keys.details(), "check"]),
+        request(&["SCAN", "0", "COUNT", "1"]),
+        request(&["BLPOP", &keys.listener("check"), "0.001"]),
+    ]
 }
 
 /// Returns a warning for each of these commands that was refused, by the answers to [`optional`].

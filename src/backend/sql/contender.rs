@@ -46,11 +46,7 @@ pub(super) struct SqlContender<D: Dialect> {
     /// `true` if the table and the server have been inspected.
     inspected: bool,
     warnings: Vec<String>,
-    /// `true` if we may be in the queue.
-    joined: bool,
-    /// `true` if what we waited for has happened: the lock is probably free for us, so the next attempt leaves the queue
-    /// alone.
-    woken: bool,
+    queued: Queued,
     /// `true` if notifications are known not to arrive.
     is_poll_only: bool,
     /// The contender that was in the way and then seemed to be gone.
@@ -64,6 +60,18 @@ pub(super) struct SqlContender<D: Dialect> {
     next: Next,
     /// The time at which the last attempt was sent.
     looked: Instant,
+}
+
+/// A contender's part in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queued {
+    /// It is not there.
+    No,
+    /// It may be there.
+    Yes,
+    /// The same, and what it waited for has happened: the lock is probably free for it, so the next attempt leaves the
+    /// queue alone.
+    Woken,
 }
 
 /// The way in which a waiter waits.
@@ -92,8 +100,7 @@ impl<D: Dialect> SqlContender<D> {
             session,
             inspected: false,
             warnings: Vec::new(),
-            joined: false,
-            woken: false,
+            queued: Queued::No,
             is_poll_only: false,
             gone: None,
             since: None,
@@ -119,7 +126,9 @@ impl<D: Dialect> SqlContender<D> {
             let with = With { queue, listen, inspect: !self.inspected };
             let sent = Instant::now();
             self.looked = sent;
-            self.joined |= queue;
+            if queue {
+                self.queued = Queued::Yes;
+            }
             let rows = match self.ask(|statements| statements.attempt(with), Outstanding::Request).await {
                 Ok(rows) => rows,
                 Err(Unasked::Said(said, _)) if said.is_missing_table() => {
@@ -150,7 +159,8 @@ impl<D: Dialect> SqlContender<D> {
                 let is_read = owner::read_group(&look.columns.locked_by) == Some(Mode::Shared);
                 // A waiter that was woken joins the queue again next, and need not look twice.
                 let is_open = look.free || is_read && self.claim.mode == Mode::Shared;
-                let is_news = is_open && !self.joined && !look.mine && look.damaged.is_none() && look.done.is_none();
+                let is_news =
+                    is_open && self.queued == Queued::No && !look.mine && look.damaged.is_none() && look.done.is_none();
                 if is_news && !queue && !std::mem::replace(&mut again, true) {
                     continue;
                 }
@@ -199,7 +209,7 @@ impl<D: Dialect> SqlContender<D> {
     async fn granted(&mut self, sent: Instant, look: &Look) -> Result<Attempt, Error> {
         let token = answers::token(look).map_err(|_| self.session.malformed())?;
         let slot = look.columns.member.as_ref().and_then(|member| member.slot);
-        self.joined = false;
+        self.queued = Queued::No;
         self.crowd = Crowd::default();
         (self.gone, self.since) = (None, None);
         let lease = self.lease(sent, look);
@@ -214,6 +224,13 @@ impl<D: Dialect> SqlContender<D> {
     fn lease(&self, sent: Instant, look: &Look) -> Lease {
         let stored = self.session.statements.stored(look).unwrap_or(self.claim.ttl);
         Lease::until(sent, self.claim.ttl.min(stored))
+    }
+
+    /// Records whether what the contender waited for has happened.
+    fn happened(&mut self, happened: bool) {
+        if happened && self.queued == Queued::Yes {
+            self.queued = Queued::Woken;
+        }
     }
 
     async fn hold_on(&mut self) -> Result<Lease, Error> {
@@ -265,8 +282,11 @@ impl<D: Dialect> Contender for SqlContender<D> {
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let joins = queue == Queue::Join;
         // An attempt that may succeed at once leaves the queue alone.
-        let in_queue = self.joined && !std::mem::take(&mut self.woken);
-        let Some(mut tried) = self.tried(joins && in_queue).await? else { return Ok(Attempt::Unprepared) };
+        let queued = self.queued;
+        if queued == Queued::Woken {
+            self.queued = Queued::Yes;
+        }
+        let Some(mut tried) = self.tried(joins && queued == Queued::Yes).await? else { return Ok(Attempt::Unprepared) };
         let is_queued = tried.sight.is_some();
         if !tried.look.mine && joins && !is_queued && self.decided(&tried).is_none() {
             let Some(queued) = self.tried(true).await? else { return Ok(Attempt::Unprepared) };
@@ -276,7 +296,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
             return self.granted(tried.sent, &tried.look).await;
         }
         if let Some(decided) = self.decided(&tried) {
-            if self.joined {
+            if self.queued != Queued::No {
                 self.release(Used::No).await?;
             }
             return Ok(decided);
@@ -295,12 +315,12 @@ impl<D: Dialect> Contender for SqlContender<D> {
             Next::Stay(wait, None) => {
                 let until = Instant::now() + wait;
                 self.session.connection.heard(until).await?;
-                self.woken = Instant::now() < until;
+                self.happened(Instant::now() < until);
             }
             Next::Stay(wait, Some(watch)) => {
                 let since = self.since.as_ref().map_or(self.looked, |(_, since)| *since);
                 let happened = self.session.connection.watched(&watch, since, Instant::now() + wait).await?;
-                self.woken = happened;
+                self.happened(happened);
                 self.gone = match watch {
                     Watch::Gone { entry, .. } if happened => Some(entry),
                     _ => None,
@@ -353,7 +373,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         self.session.connect_in_order().await?;
         match self.ask(|statements| statements.release(used), Outstanding::Blocker).await {
             Ok(rows) => {
-                self.joined = false;
+                self.queued = Queued::No;
                 Ok(answers::released(&rows))
             }
             Err(Unasked::Said(said, _)) if said.is_missing_table() => Ok(Released::NotMine),

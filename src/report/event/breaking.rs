@@ -184,7 +184,7 @@ impl BreakEvent {
                 let rest = if *can_be_taken {
                     NOW
                 } else {
-                    "; it is free once its command and all that this has started have ended"
+                    "; it is free once its command and every process it has started have ended"
                 };
                 format!("{key} was not released within {}{rest}", format_duration(*within))
             }
@@ -224,7 +224,7 @@ fn unaskable(key: &impl Display, why: &Unaskable, taking: &str) -> String {
         }
         Unaskable::Ended => {
             return format!(
-                "the holder of {key} cannot be asked, its dlock has ended: end its command and all that this has started"
+                "the holder of {key} cannot be asked, its dlock has ended: end its command and every process it has started"
             );
         }
         Unaskable::Older => "an older dlock",
@@ -317,7 +317,7 @@ mod tests {
             ),
             (
                 unaskable(Unaskable::Ended, false),
-                "the holder of 'backup' cannot be asked, its dlock has ended: end its command and all that this has started",
+                "the holder of 'backup' cannot be asked, its dlock has ended: end its command and every process it has started",
             ),
         ] {
             assert_eq!(event.line(), expected);

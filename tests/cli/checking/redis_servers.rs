@@ -81,7 +81,8 @@ fn an_ordinary_user_learns_whether_locks_work() {
     let lacking = found("secret", 0);
     assert!(lacking.with("skip").is_empty());
     lacking.has("warn", "identity", "user app lacks +scan: dlock list is refused");
-    acl(&["+scan", "-blpop"]);
+    lacking.has("warn", "identity", "user app lacks +multi +exec +hmget: dlock status, list and break are refused");
+    acl(&["+scan", "+multi", "+exec", "+hmget", "-blpop"]);
     let lacking = found("secret", 0);
     lacking.has("warn", "identity", "user app lacks +blpop: ");
     assert_eq!(lacking.of("identity").len(), 2);

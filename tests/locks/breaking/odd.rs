@@ -217,7 +217,7 @@ fn a_holder_whose_dlock_was_killed_is_not_asked_where_its_command_keeps_the_lock
     holder.running.signal(Signal::SIGKILL);
     eventually("the end of dlock", || (status(&service, "job")["holder"]["alive"] == false).then_some(()));
     let refused = break_it(&service, &id, &[]);
-    refused.code(75).stderr_is_one_line("its dlock has ended: end its command and all that this has started");
+    refused.code(75).stderr_is_one_line("its dlock has ended: end its command and every process it has started");
     assert_eq!(status(&service, "job")["holder"]["asked"], serde_json::Value::Null);
     holder.open();
     eventually("the end of the command", || (status(&service, "job")["state"] == "free").then_some(()));
