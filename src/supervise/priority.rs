@@ -48,7 +48,7 @@ pub(super) fn step_back() {
         libc::syscall(libc::SYS_sched_getparam, 0, &raw mut priority);
         priority = (priority - 1).max(0);
         let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_RR };
-        // Only root may take back that children are not raised.
+        // Only a privileged process may clear this flag.
         libc::syscall(libc::SYS_sched_setscheduler, 0, policy | libc::SCHED_RESET_ON_FORK, &raw const priority);
     }
 }
@@ -80,4 +80,24 @@ pub(super) fn rank() -> Rank {
 fn policy(pid: pid_t) -> c_long {
     // SAFETY: a system call with an integer.
     unsafe { libc::syscall(libc::SYS_sched_getscheduler, pid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_raised_is_taken_back() {
+        // Priorities are those of a thread.
+        let played = std::thread::spawn(|| {
+            go_first(0, 0);
+            let raised = rank();
+            go_first(0, 0);
+            step_back();
+            assert_eq!(rank(), raised);
+            step_back();
+            assert_ne!(rank(), Rank::First);
+        });
+        played.join().expect("the ranks");
+    }
 }

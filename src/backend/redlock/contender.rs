@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::select_all;
 use futures_util::stream::FuturesUnordered;
 
 use crate::backend::contract::claim::Claim;
@@ -39,6 +38,20 @@ pub(super) fn random(from: u64, to: u64) -> u64 {
         Ok(()) => from + u64::from_ne_bytes(bytes) % (to - from + 1),
         Err(_) => to,
     }
+}
+
+/// Listens on this list at each server, and resolves once for each that has a message.
+fn listen<'a>(
+    listeners: &'a mut Vec<Option<Listener>>,
+    servers: &'a [Server],
+    list: &str,
+) -> FuturesUnordered<impl Future<Output = ()> + use<'a>> {
+    listeners.resize_with(servers.len(), || None);
+    listeners
+        .iter_mut()
+        .zip(servers)
+        .map(|(listener, server)| Listener::hear(listener, server, list.to_owned()))
+        .collect()
 }
 
 /// One claim at a majority of redis servers.
@@ -104,12 +117,7 @@ impl RedlockContender {
     /// Resolves when one of the servers has a message for this holder, which makes a renewal worthwhile.
     pub(super) async fn heard(&mut self) {
         let list = Keys::of(&self.claim).listener(self.claim.owner.as_str());
-        let servers = self.voters.servers();
-        self.listeners.resize_with(servers.len(), || None);
-        let listening = self.listeners.iter_mut().zip(servers);
-        let listening: Vec<_> =
-            listening.map(|(listener, server)| Box::pin(Listener::hear(listener, server, list.clone()))).collect();
-        select_all(listening).await;
+        listen(&mut self.listeners, self.voters.servers(), &list).next().await;
     }
 
     /// Resolves when a majority of the servers has told this waiter of a release, or a moment after fewer have: each
@@ -117,10 +125,7 @@ impl RedlockContender {
     pub(super) async fn told_of_release(&mut self) {
         let list = Keys::of(&self.claim).released();
         let servers = self.voters.servers();
-        self.release_listeners.resize_with(servers.len(), || None);
-        let listening = self.release_listeners.iter_mut().zip(servers);
-        let mut listening: FuturesUnordered<_> =
-            listening.map(|(listener, server)| Listener::hear(listener, server, list.clone())).collect();
+        let mut listening = listen(&mut self.release_listeners, servers, &list);
         listening.next().await;
         let limit = Instant::now() + Duration::from_millis(random(BETWEEN_LOOKS, MINORITY_PAUSE));
         for _ in 1..majority(servers.len()) {

@@ -69,8 +69,8 @@ enum Queued {
     No,
     /// It may be there.
     Yes,
-    /// The same, and what it waited for has happened: the lock is probably free for it, so the next attempt leaves the
-    /// queue alone.
+    /// It may be there, and what it waited for has happened: the lock is probably free for it, so the next attempt
+    /// leaves the queue alone.
     Woken,
 }
 
@@ -226,9 +226,9 @@ impl<D: Dialect> SqlContender<D> {
         Lease::until(sent, self.claim.ttl.min(stored))
     }
 
-    /// Records whether what the contender waited for has happened.
-    fn happened(&mut self, happened: bool) {
-        if happened && self.queued == Queued::Yes {
+    /// Records that what the contender waited for has happened.
+    fn wake(&mut self) {
+        if self.queued == Queued::Yes {
             self.queued = Queued::Woken;
         }
     }
@@ -282,11 +282,9 @@ impl<D: Dialect> Contender for SqlContender<D> {
     async fn attempt(&mut self, queue: Queue) -> Result<Attempt, Error> {
         let joins = queue == Queue::Join;
         // An attempt that may succeed at once leaves the queue alone.
-        let queued = self.queued;
-        if queued == Queued::Woken {
-            self.queued = Queued::Yes;
-        }
-        let Some(mut tried) = self.tried(joins && queued == Queued::Yes).await? else { return Ok(Attempt::Unprepared) };
+        let Some(mut tried) = self.tried(joins && self.queued == Queued::Yes).await? else {
+            return Ok(Attempt::Unprepared);
+        };
         let is_queued = tried.sight.is_some();
         if !tried.look.mine && joins && !is_queued && self.decided(&tried).is_none() {
             let Some(queued) = self.tried(true).await? else { return Ok(Attempt::Unprepared) };
@@ -315,12 +313,16 @@ impl<D: Dialect> Contender for SqlContender<D> {
             Next::Stay(wait, None) => {
                 let until = Instant::now() + wait;
                 self.session.connection.heard(until).await?;
-                self.happened(Instant::now() < until);
+                if Instant::now() < until {
+                    self.wake();
+                }
             }
             Next::Stay(wait, Some(watch)) => {
                 let since = self.since.as_ref().map_or(self.looked, |(_, since)| *since);
                 let happened = self.session.connection.watched(&watch, since, Instant::now() + wait).await?;
-                self.happened(happened);
+                if happened {
+                    self.wake();
+                }
                 self.gone = match watch {
                     Watch::Gone { entry, .. } if happened => Some(entry),
                     _ => None,
