@@ -55,16 +55,23 @@ pub fn wait_gone(pid: i32) {
     eventually(&format!("the end of {pid}"), || (!is_alive(pid)).then_some(()));
 }
 
+/// Whether `pid` is stopped with all its threads, which the kernel stops one after the other.
+fn is_stopped(pid: i32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    state(pid) == State::Stopped && threads.map(state).all(|state| matches!(state, State::Stopped | State::Gone))
+}
+
 /// Waits until `pid` is stopped.
 #[track_caller]
 pub fn wait_stopped(pid: i32) {
-    eventually(&format!("{pid} to stop"), || (state(pid) == State::Stopped).then_some(()));
+    eventually(&format!("{pid} to stop"), || is_stopped(pid).then_some(()));
 }
 
 /// Waits until `pid` is stopped, or has ended without being stopped any more.
 #[track_caller]
 pub fn wait_stopped_or_gone(pid: i32) {
-    eventually(&format!("{pid} to stop or to end"), || (state(pid) == State::Stopped || !is_alive(pid)).then_some(()));
+    eventually(&format!("{pid} to stop or to end"), || (is_stopped(pid) || !is_alive(pid)).then_some(()));
 }
 
 /// The parent of `pid`, if `pid` exists.

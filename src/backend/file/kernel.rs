@@ -49,14 +49,16 @@ pub(super) enum Stand {
 impl KernelLocks {
     /// Finds the locks of a `file` whose lock is held, where the byte ranges of `gate` are the queue of waiters. The
     /// table is consistent only within one read(2): an entry can be missed while others come and go, so it is read
-    /// again until the holder is found, up to [`LOOKS`] times.
+    /// again until the holder is found, up to [`LOOKS`] times. The process at the turnstile counts if any look shows it.
     pub(super) fn find(file: &Metadata, gate: &Metadata) -> Option<Self> {
         let mut locks = Self::look(file, gate)?;
         for _ in 1..LOOKS {
             if locks.holder.is_some() {
                 break;
             }
+            let first = locks.first;
             locks = Self::look(file, gate)?;
+            locks.first = locks.first.or(first);
         }
         Some(locks)
     }
