@@ -4,6 +4,7 @@ Identification of processes on this host, for people and for other processes: bo
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::str::SplitWhitespace;
 
 /// The inode of the PID namespace in which the system was started, as the kernel defines it: all processes can be seen
 /// from there.
@@ -38,33 +39,30 @@ pub(crate) fn sees_all() -> bool {
 /// Returns the start of the process, in clock ticks after boot; `None` if there is no such process, or it is hidden.
 #[must_use]
 pub(crate) fn start_of(pid: i32) -> Option<u64> {
-    stat_of(pid)?.1.parse().ok()
+    fields_of(pid, |fields| fields.nth(19)?.parse().ok())
 }
 
 /// Returns `true` if the process `pid` has this start and has not ended.
 #[must_use]
 pub(crate) fn is_there(pid: i32, start: u64) -> bool {
     // A process that has ended stays until its parent has asked for its exit code.
-    stat_of(pid).is_some_and(|(state, at)| at.parse() == Ok(start) && !matches!(state.as_str(), "Z" | "X"))
+    let lives =
+        fields_of(pid, |fields| Some(!matches!(fields.next()?, "Z" | "X") && fields.nth(18)?.parse() == Ok(start)));
+    lives == Some(true)
 }
 
-/// Returns the state and the start of the process.
-fn stat_of(pid: i32) -> Option<(String, String)> {
-    let fields = fields_of(pid)?;
-    Some((fields.first()?.clone(), fields.get(19)?.clone()))
-}
-
-/// Returns the kernel's fields about the process after its name; the first is the third in `proc_pid_stat(5)`.
-fn fields_of(pid: i32) -> Option<Vec<String>> {
+/// Applies `read` to the kernel's fields about the process after its name; the first is the third in
+/// `proc_pid_stat(5)`.
+fn fields_of<T>(pid: i32, read: impl FnOnce(&mut SplitWhitespace<'_>) -> Option<T>) -> Option<T> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may have any characters.
-    Some(stat.rsplit_once(") ")?.1.split_whitespace().map(str::to_owned).collect())
+    read(&mut stat.rsplit_once(')')?.1.split_whitespace())
 }
 
 /// Returns the parent of the process, which has started or adopted it; `None` if it cannot be seen.
 #[must_use]
 pub(crate) fn parent_of(pid: i32) -> Option<i32> {
-    fields_of(pid)?.get(1)?.parse().ok().filter(|parent| *parent > 0)
+    fields_of(pid, |fields| fields.nth(1)?.parse().ok()).filter(|parent| *parent > 0)
 }
 
 /// Returns the arguments with which the process's program was started, each of them ended by a NUL.
@@ -77,10 +75,10 @@ pub(crate) fn arguments_of(pid: i32) -> Vec<u8> {
 #[must_use]
 pub(crate) fn is_copy_of(pid: i32, parent: i32) -> bool {
     // Each start of a program puts its stack, arguments and environment elsewhere; a copy has them in the same place.
-    let image = |pid| {
-        let fields = fields_of(pid)?;
-        Some((arguments_of(pid), [25, 45, 47].map(|at| fields.get(at).cloned())))
+    let places = |fields: &mut SplitWhitespace<'_>| {
+        Some([fields.nth(25), fields.nth(45 - 26), fields.nth(47 - 46)].map(|field| field.map(str::to_owned)))
     };
+    let image = |pid| Some((arguments_of(pid), fields_of(pid, places)?));
     image(pid).is_some_and(|own| image(parent) == Some(own))
 }
 

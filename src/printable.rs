@@ -62,22 +62,27 @@ struct Shown<'a>(&'a [u8]);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut room = MAX_SHOWN - '…'.len_utf8();
-        let mut put = |f: &mut fmt::Formatter<'_>, piece: &str| {
-            let fits = piece.len() <= room;
-            room = room.saturating_sub(piece.len());
-            f.write_str(if fits { piece } else { "…" })?;
-            Ok::<_, fmt::Error>(fits)
+        // Writes as much as fits of a text, or nothing of one that must not be cut; `false` if that is not all.
+        let mut put = |f: &mut fmt::Formatter<'_>, piece: &str, can_be_cut: bool| {
+            if piece.len() <= room {
+                room -= piece.len();
+                f.write_str(piece)?;
+                return Ok(true);
+            }
+            let end = (0..=room).rev().find(|&end| can_be_cut && piece.is_char_boundary(end)).unwrap_or(0);
+            write!(f, "{}…", &piece[..end])?;
+            Ok(false)
         };
         for chunk in self.0.utf8_chunks() {
-            for character in chunk.valid().chars() {
-                let piece =
-                    if is_unsafe(character) { character.escape_default().to_string() } else { character.to_string() };
-                if !put(f, &piece)? {
+            for piece in chunk.valid().split_inclusive(is_unsafe) {
+                let safe = piece.trim_end_matches(is_unsafe);
+                let escaped = piece[safe.len()..].escape_default();
+                if !put(f, safe, true)? || safe != piece && !put(f, &escaped.to_string(), false)? {
                     return Ok(());
                 }
             }
             for byte in chunk.invalid() {
-                if !put(f, &format!("\\x{byte:02x}"))? {
+                if !put(f, &format!("\\x{byte:02x}"), false)? {
                     return Ok(());
                 }
             }
@@ -238,5 +243,7 @@ mod tests {
             assert!(line.len() <= MAX_SHOWN, "{}", line.len());
             assert!(line.ends_with('…') && !line.chars().any(is_unsafe));
         }
+        let umlauts = shown("ü".repeat(5_000).as_bytes()).to_string();
+        assert_eq!(umlauts, format!("{}…", "ü".repeat((MAX_SHOWN - '…'.len_utf8()) / 2)));
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     fn a_value_is_checked_alone() {
         for (option, value, error) in [
             ("wait", "10m", None),
-            ("wait", "soon", Some("not a duration: use seconds (10, 0.5) or units (1m30s, 500ms)")),
+            ("wait", "soon", Some("not a duration: use seconds (10, 0.5) or units (500ms, 1m30s, 1d)")),
             ("on-lost", "x", Some("use one of stop, kill, ignore")),
             ("ttl", "0", Some("a lease lasts at least 1s")),
             ("backend", "nonsense", None),

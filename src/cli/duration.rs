@@ -9,7 +9,7 @@ const MAX_DURATION: Duration = Duration::from_secs(315_576_000);
 
 /// Reads a duration: a bare number is seconds, otherwise humantime.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    const HINT: &str = "use seconds (10, 0.5) or units (1m30s, 500ms)";
+    const HINT: &str = "use seconds (10, 0.5) or units (500ms, 1m30s, 1d)";
     let is_number =
         text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.bytes().any(|b| b.is_ascii_digit());
     // Many people write M for minutes.

@@ -249,7 +249,7 @@ mod tests {
             (
                 &["run", "-k", "k", "-w", "soon"],
                 false,
-                "--wait soon: not a duration: use seconds (10, 0.5) or units (1m30s, 500ms)",
+                "--wait soon: not a duration: use seconds (10, 0.5) or units (500ms, 1m30s, 1d)",
                 Some("dlock run"),
             ),
             (&["run", "-k", "k", "-t", "0"], true, "DLOCK_TTL=0: a lease lasts at least 1s", Some("dlock run")),

@@ -85,6 +85,7 @@ the document also names the latches and barriers that are in use (latches, barri
     version,
     propagate_version = true,
     about = "flock(1) for clusters: run a command under a lock, and stop it before the lock can pass to someone else",
+    after_help = "Help for a command: dlock COMMAND -h (short), dlock help COMMAND (all of it)\nConfig files: dlock help config",
     disable_help_subcommand = true,
     args_override_self = true,
     arg_required_else_help = false
@@ -102,7 +103,14 @@ Examples:
   dlock run -b redis://locks/ -k job -n -E 0 -q -- ./job.sh
   dlock run -b redis://locks/ -k tests --slots 3 -c 'make DB=test_$DLOCK_SLOT'
 
-Exit codes, the command's variables and more examples: man dlock-run
+Exit codes: that of COMMAND; if a signal ended it, dlock ends by the same signal. Else:
+  75  the lock was not acquired (-E changes this number)
+  79  the lock was lost, and COMMAND was stopped
+  69  the backend is unreachable, or too slow
+  77  the backend refused the credentials, or they lack a right
+  64  wrong usage; 78: a wrong config file
+
+All exit codes, the variables of COMMAND and more examples: man dlock-run
 Config files: dlock help config";
 
 /// The subcommands of dlock.

@@ -51,7 +51,7 @@ fn last<T>(file: &File, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
 fn last_in<T>(file: &File, from: u64, length: usize, read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     let mut bytes = vec![0; length];
     let there = file.read_at(&mut bytes, from).ok()?;
-    let lines = bytes[..there].split(|byte| [b'\n', 0].contains(byte));
+    let lines = bytes[..there].split(|byte| matches!(byte, b'\n' | 0));
     lines.rev().filter(|line| !line.is_empty()).find_map(read)
 }
 

@@ -281,7 +281,7 @@ mod tests {
             ("zzzz = 1", 1, "there is no option zzzz; see dlock config --help"),
             ("command = \"x\"", 1, "command is only for the command line"),
             ("key = \"x\"", 1, "key is only for the command line"),
-            ("wait = \"soon\"", 1, "wait: not a duration: use seconds (10, 0.5) or units (1m30s, 500ms)"),
+            ("wait = \"soon\"", 1, "wait: not a duration: use seconds (10, 0.5) or units (500ms, 1m30s, 1d)"),
             ("on-lost = \"x\"", 1, "on-lost: use one of stop, kill, ignore"),
             ("nonblock = \"yes\"", 1, "nonblock: use true or false"),
             ("wait = true", 1, "wait: use a text in quotes, or a number"),
