@@ -1,6 +1,6 @@
 /*!
-The exit codes of dlock. Only this file and the texts of the man pages know the numbers, except those of flock(1), which
-are in `command/flock`.
+The exit codes of dlock. Only this file and the texts of the help and the man pages know the numbers, except those of
+flock(1), which are in `command/flock`.
 */
 
 use std::process::ExitCode;

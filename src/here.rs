@@ -76,7 +76,8 @@ pub(crate) fn arguments_of(pid: i32) -> Vec<u8> {
 pub(crate) fn is_copy_of(pid: i32, parent: i32) -> bool {
     // Each start of a program puts its stack, arguments and environment elsewhere; a copy has them in the same place.
     let places = |fields: &mut SplitWhitespace<'_>| {
-        Some([fields.nth(25), fields.nth(45 - 26), fields.nth(47 - 46)].map(|field| field.map(str::to_owned)))
+        // The 28th, 48th and 50th: startstack, arg_start and env_start.
+        Some([fields.nth(25), fields.nth(19), fields.nth(1)].map(|field| field.map(str::to_owned)))
     };
     let image = |pid| Some((arguments_of(pid), fields_of(pid, places)?));
     image(pid).is_some_and(|own| image(parent) == Some(own))

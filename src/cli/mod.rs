@@ -103,12 +103,13 @@ Examples:
   dlock run -b redis://locks/ -k job -n -E 0 -q -- ./job.sh
   dlock run -b redis://locks/ -k tests --slots 3 -c 'make DB=test_$DLOCK_SLOT'
 
-Exit codes: that of COMMAND; if a signal ended it, dlock ends by the same signal. Else:
+Exit codes: COMMAND's own (if a signal ended it, dlock ends by the same signal), or
   75  the lock was not acquired (-E changes this number)
   79  the lock was lost, and COMMAND was stopped
   69  the backend is unreachable, or too slow
   77  the backend refused the credentials, or they lack a right
-  64  wrong usage; 78: a wrong config file
+  64  wrong usage
+  78  a config file is wrong, or others could have written it
 
 All exit codes, the variables of COMMAND and more examples: man dlock-run
 Config files: dlock help config";

@@ -49,18 +49,21 @@ pub(super) enum Stand {
 impl KernelLocks {
     /// Finds the locks of a `file` whose lock is held, where the byte ranges of `gate` are the queue of waiters. The
     /// table is consistent only within one read(2): an entry can be missed while others come and go, so it is read
-    /// again until the holder is found, up to [`LOOKS`] times. The process at the turnstile counts if any look shows it.
+    /// again until the holder is found, up to [`LOOKS`] times.
     pub(super) fn find(file: &Metadata, gate: &Metadata) -> Option<Self> {
-        let mut locks = Self::look(file, gate)?;
-        for _ in 1..LOOKS {
-            if locks.holder.is_some() {
-                break;
-            }
-            let first = locks.first;
-            locks = Self::look(file, gate)?;
-            locks.first = locks.first.or(first);
+        Self::found((0..LOOKS).map_while(|_| Self::look(file, gate)))
+    }
+
+    /// Returns the first of `looks` that shows the holder, or else the last one, with the process at the turnstile if
+    /// any of them shows it.
+    fn found(mut looks: impl Iterator<Item = Self>) -> Option<Self> {
+        let mut found = looks.next()?;
+        while found.holder.is_none() {
+            let Some(next) = looks.next() else { break };
+            let first = next.first.or(found.first.filter(|_| next.holder.is_none()));
+            found = Self { first, ..next };
         }
-        Some(locks)
+        Some(found)
     }
 
     /// Looks once; see [`KernelLocks::find`].
@@ -203,6 +206,22 @@ nonsense
         assert_eq!(locks, expected);
         assert_eq!(KernelLocks::parse(table, "08:01:8", "08:01:8"), KernelLocks::default());
         assert_eq!(KernelLocks::parse(table, "08:01:9", "08:01:9"), KernelLocks::default(), "a POSIX lock is none");
+    }
+
+    #[test]
+    fn a_look_that_misses_an_entry_is_made_good_by_another_one() {
+        let look = |holder, first| KernelLocks { holder, first, ..KernelLocks::default() };
+        for (looks, expected) in [
+            (vec![], None),
+            (vec![look(None, Some(7)), look(None, None)], Some((None, Some(7)))),
+            (vec![look(None, Some(7)), look(None, None), look(None, Some(8))], Some((None, Some(8)))),
+            // It has the lock by now.
+            (vec![look(None, Some(7)), look(Some(7), None)], Some((Some(7), None))),
+            (vec![look(Some(9), Some(7)), look(None, None)], Some((Some(9), Some(7)))),
+        ] {
+            let found = KernelLocks::found(looks.into_iter());
+            assert_eq!(found.map(|locks| (locks.holder, locks.first)), expected);
+        }
     }
 
     /// As printed by a kernel: two readers, a writer that waits for them, and a queue at the turnstile, where each
