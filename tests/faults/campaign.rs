@@ -208,7 +208,12 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
         println!("{number:>5} {replay} {took:.1?}");
     } else {
         println!("{number:>5} {replay} {took:.1?} VIOLATED");
-        let failure = format!("{replay}\n{}", play::shown(&report.violations));
+        let failure = format!(
+            "{replay} (the machine stood still for {:.0?}, programs waited for {:.0?})\n{}",
+            report.stall,
+            report.busy,
+            play::shown(&report.violations)
+        );
         println!("{failure}");
         shared.failures.push(failure);
     }

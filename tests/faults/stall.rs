@@ -7,6 +7,8 @@ programs wait that long for their turn, the command still has to die in time, bu
 */
 
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use crate::support::rendezvous::{boottime, go_first, last_until};
 
 /// How long the machine may stand still in an episode that counts.
 pub const LIMIT: Duration = Duration::from_millis(30);
-/// How long an ordinary program may wait for its turn in an episode whose renewals and hand-overs count.
+/// How long ordinary programs may wait for the turns of one renewal in an episode whose renewals and hand-overs count.
 pub const BUSY: Duration = Duration::from_millis(200);
 
 /// How often the watching threads wake up.
@@ -28,7 +30,8 @@ const REMEMBERED: usize = 4096;
 /// How late a thread was: for each delay, when it ended and how long it was.
 struct Watch(Mutex<VecDeque<(Duration, Duration)>>);
 
-/// One thread runs before all others where that is allowed, and one has ordinary priority.
+/// One thread runs before all others where that is allowed, and one has ordinary priority. The second also waits for the
+/// answer of another process each time, as a renewal does: each may get its turn soon, and the three turns come late.
 static FIRST: Watch = Watch(Mutex::new(VecDeque::new()));
 static ORDINARY: Watch = Watch(Mutex::new(VecDeque::new()));
 
@@ -36,9 +39,28 @@ static ORDINARY: Watch = Watch(Mutex::new(VecDeque::new()));
 pub fn watch() {
     thread::spawn(|| {
         go_first();
-        FIRST.watch();
+        FIRST.watch(|| ());
     });
-    thread::spawn(|| ORDINARY.watch());
+    thread::spawn(|| {
+        let mut echo = Echo::start();
+        ORDINARY.watch(|| echo.ask())
+    });
+}
+
+/// A process that answers.
+struct Echo(Child);
+
+impl Echo {
+    fn start() -> Self {
+        Self(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Asks once, and waits for the answer. Ctrl-C ends the process before the last episodes are finished.
+    fn ask(&mut self) {
+        if let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) {
+            drop(to.write_all(b".").and_then(|()| from.read_exact(&mut [0])));
+        }
+    }
 }
 
 /// The longest time for which the machine has stood still since `start`, by [`boottime`].
@@ -46,7 +68,7 @@ pub fn worst_since(start: Duration) -> Duration {
     FIRST.worst_since(start)
 }
 
-/// The longest time for which ordinary programs have waited for their turn since `start`, by [`boottime`].
+/// The longest time for which ordinary programs have waited for their turns since `start`, by [`boottime`].
 pub fn busiest_since(start: Duration) -> Duration {
     ORDINARY.worst_since(start)
 }
@@ -64,10 +86,11 @@ pub fn wait_calm() {
 }
 
 impl Watch {
-    fn watch(&self) -> ! {
+    fn watch(&self, mut ask: impl FnMut()) -> ! {
         let mut last = boottime();
         loop {
             thread::sleep(TICK);
+            ask();
             let now = boottime();
             let late = (now - last).saturating_sub(TICK);
             if late >= NOTICED {

@@ -73,7 +73,7 @@ pub struct Report {
     pub rss_kib: u64,
     /// The longest time for which the machine itself stood still.
     pub stall: Duration,
-    /// The longest time for which ordinary programs waited for their turn.
+    /// The longest time for which ordinary programs waited for their turns.
     pub busy: Duration,
     /// Why the episode could not be carried out, for a reason that is not dlock's.
     pub hindered: Option<&'static str>,

@@ -186,7 +186,7 @@ pub fn command_stubborn(episode: &mut Episode<'_>) {
     }
 }
 
-/// Killed waiter: those behind it get their turn all the same.
+/// Killed waiter: those behind it get their turn all the same, also if it has been told that it is its own.
 pub fn waiter_killed(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     let waiter = episode.dlock(Way::Straight).command(["false"]).spawn();
@@ -195,11 +195,21 @@ pub fn waiter_killed(episode: &mut Episode<'_>) {
     let ttl = episode.ttl;
     episode.linger(ttl);
     episode.broken();
+    let told = episode.coin();
+    if told {
+        process::signal(waiter.pid(), Signal::SIGSTOP);
+        process::wait_stopped(waiter.pid());
+        holder.let_go();
+        process::wait_gone(holder.running.pid());
+    }
     waiter.signal(Signal::SIGKILL);
     process::wait_gone(waiter.pid());
-    episode.linger(ttl);
-    let freed = boottime();
-    holder.let_go();
+    let mut freed = boottime();
+    if !told {
+        episode.linger(ttl);
+        freed = boottime();
+        holder.let_go();
+    }
     episode.ends(holder.running, &[Ending::Own(0)]);
     episode.ends(waiter, &[Ending::By(Signal::SIGKILL)]);
     episode.mended_at(freed);
