@@ -202,18 +202,13 @@ fn one(cells: &[Cell], shared: &Mutex<Shared>, length: Length) {
     let replay = format!("{}:{}:{seed}", cell.fault.name, cell.service());
     let (number, took) = (shared.episodes, start.elapsed());
     if let Some(why) = report.void() {
-        println!("{number:>5} {replay} {took:.1?} void ({why})\n{}", play::shown(&report.violations));
+        println!("{number:>5} {replay} {took:.1?} void ({why})\n{}", play::shown(&report));
         shared.begun[index] -= 1;
     } else if report.violations.is_empty() {
         println!("{number:>5} {replay} {took:.1?}");
     } else {
         println!("{number:>5} {replay} {took:.1?} VIOLATED");
-        let failure = format!(
-            "{replay} (the machine stood still for {:.0?}, programs waited for {:.0?})\n{}",
-            report.stall,
-            report.busy,
-            play::shown(&report.violations)
-        );
+        let failure = format!("{replay}\n{}", play::shown(&report));
         println!("{failure}");
         shared.failures.push(failure);
     }

@@ -143,12 +143,7 @@ pub static FAULTS: &[Fault] = &[
         EVERYWHERE,
         unseen::two_at_once,
     ),
-    fault(
-        "waiter-killed",
-        "kill -9 one who waits, or who is told that it is its turn",
-        EVERYWHERE,
-        process::waiter_killed,
-    ),
+    fault("waiter-killed", "kill -9 one who waits", EVERYWHERE, process::waiter_killed),
     fault("one-of-several", "one of several holders killed or frozen", EVERYWHERE, together::one_of_several),
     fault("min-hold", "the holder ends or is killed before its `--min-hold` is over", EVERYWHERE, min_hold::kept),
     fault(

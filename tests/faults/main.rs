@@ -151,8 +151,7 @@ fn test() -> i32 {
             if report.violations.is_empty() {
                 return Ok(());
             }
-            let late = format!("the machine stood still for {:?}, and was busy for {:?}", report.stall, report.busy);
-            Err(Failed::from(play::shown(&report.violations) + &late))
+            Err(Failed::from(play::shown(&report)))
         })
     });
     let published =

@@ -151,10 +151,13 @@ pub fn close() {
     drop(idle);
 }
 
-/// Violations as text.
-pub fn shown(violations: &[(Invariant, String)]) -> String {
-    violations.iter().fold(String::new(), |mut text, (invariant, what)| {
+/// What an episode has violated, and how busy the machine was, as text.
+pub fn shown(report: &Report) -> String {
+    let mut text = String::new();
+    for (invariant, what) in &report.violations {
         let _ = writeln!(text, "{invariant:?}: {what}");
-        text
-    })
+    }
+    let (stall, busy) = (report.stall, report.busy);
+    let _ = writeln!(text, "the machine stood still for {stall:.0?}, and programs waited for {busy:.0?}");
+    text
 }

@@ -3,7 +3,7 @@ Whether the machine itself stood still, or was too busy.
 
 A lease's margin is a quarter of a second or more here. If nothing at all runs for a good part of that, not even what
 has real-time priority, no program can keep its promises, and the episode says nothing about dlock. If only ordinary
-programs wait that long for their turn, the command still has to die in time, but a renewal or a hand-over may be late.
+programs wait that long for their turns, the command still has to die in time, but a renewal or a hand-over may be late.
 */
 
 use std::collections::VecDeque;

@@ -186,7 +186,7 @@ pub fn command_stubborn(episode: &mut Episode<'_>) {
     }
 }
 
-/// Killed waiter: those behind it get their turn all the same, also if it has been told that it is its own.
+/// Killed waiter: those behind it get their turn all the same, even if it had just been told that its turn has come.
 pub fn waiter_killed(episode: &mut Episode<'_>) {
     let holder = episode.hold(Way::Straight, &[]);
     let waiter = episode.dlock(Way::Straight).command(["false"]).spawn();
@@ -204,10 +204,11 @@ pub fn waiter_killed(episode: &mut Episode<'_>) {
     }
     waiter.signal(Signal::SIGKILL);
     process::wait_gone(waiter.pid());
-    let mut freed = boottime();
     if !told {
         episode.linger(ttl);
-        freed = boottime();
+    }
+    let freed = boottime();
+    if !told {
         holder.let_go();
     }
     episode.ends(holder.running, &[Ending::Own(0)]);
