@@ -1,5 +1,5 @@
 /*!
-Whether the machine itself stood still, or was too busy.
+Whether the machine itself stood still, or it or its disk was too busy.
 
 A lease's margin is a quarter of a second or more here. If nothing at all runs for a good part of that, not even what
 has real-time priority, no program can keep its promises, and the episode says nothing about dlock. If only ordinary
@@ -7,7 +7,9 @@ programs wait that long for their turns, the command still has to die in time, b
 */
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -31,7 +33,8 @@ const REMEMBERED: usize = 4096;
 struct Watch(Mutex<VecDeque<(Duration, Duration)>>);
 
 /// One thread runs before all others where that is allowed, and one has ordinary priority. The second also waits for the
-/// answer of another process each time, as a renewal does: each may get its turn soon, and the three turns come late.
+/// answer of another process and for a change to a file each time, as a renewal does: each may get its turn soon, and
+/// the three turns come late.
 static FIRST: Watch = Watch(Mutex::new(VecDeque::new()));
 static ORDINARY: Watch = Watch(Mutex::new(VecDeque::new()));
 
@@ -47,12 +50,13 @@ pub fn watch() {
     });
 }
 
-/// A process that answers.
-struct Echo(Child);
+/// A process that answers, and a file.
+struct Echo(Child, File);
 
 impl Echo {
     fn start() -> Self {
-        Self(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+        let process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self(process, tempfile::tempfile().unwrap())
     }
 
     /// Asks once, and waits for the answer. Ctrl-C ends the process before the last episodes are finished.
@@ -60,6 +64,7 @@ impl Echo {
         if let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) {
             drop(to.write_all(b".").and_then(|()| from.read_exact(&mut [0])));
         }
+        self.1.set_len(0).and_then(|()| self.1.write_all_at(b".", 0)).unwrap();
     }
 }
 

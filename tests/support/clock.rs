@@ -8,11 +8,10 @@ leaves alone. It does not affect programs that do not ask the C library for the 
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -21,7 +20,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use super::daemon::need;
+use super::programs::compile_library;
 use super::scratch;
 
 /// An hour in seconds, as [`ClockShim::set`] wants it.
@@ -36,16 +35,7 @@ const LIBRARY_NAME: &str = "clock_shim.so";
 const FILE_NAME: &str = "clock";
 
 /// The library, compiled once for all tests of this process.
-static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let directory = scratch::directory("dlock-clock-");
-    let library = directory.path().join(LIBRARY_NAME);
-    let mut compiler = Command::new(need("cc", "gcc libc6-dev"));
-    compiler.args(["-x", "c", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library).arg("-");
-    let mut compiler = compiler.stdin(Stdio::piped()).spawn().unwrap();
-    compiler.stdin.take().unwrap().write_all(include_bytes!("clock_shim.c")).unwrap();
-    assert!(compiler.wait().unwrap().success(), "cannot compile clock_shim.c");
-    fs::read(library).unwrap()
-});
+static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| compile_library(include_bytes!("clock_shim.c")));
 
 /// The settings that the processes read: `struct settings` in `clock_shim.c`.
 #[repr(C)]

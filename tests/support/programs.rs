@@ -16,7 +16,15 @@ use super::scratch::{self, Scratch};
 static UNRULY: LazyLock<Vec<u8>> = LazyLock::new(|| compile(include_bytes!("unruly.c"), &["-pthread"]));
 
 /// A library that slows down fork; see `forking.c`.
-static FORKING: LazyLock<Vec<u8>> = LazyLock::new(|| compile(include_bytes!("forking.c"), &["-shared", "-fPIC"]));
+static FORKING: LazyLock<Vec<u8>> = LazyLock::new(|| compile_library(include_bytes!("forking.c")));
+
+/// A library without `fsync`; see `unsynced.c`.
+static UNSYNCED: LazyLock<Vec<u8>> = LazyLock::new(|| compile_library(include_bytes!("unsynced.c")));
+
+/// Returns the shared library of this source.
+pub(super) fn compile_library(source: &[u8]) -> Vec<u8> {
+    compile(source, &["-shared", "-fPIC"])
+}
 
 fn compile(source: &[u8], options: &[&str]) -> Vec<u8> {
     let directory = scratch::directory("dlock-program-");
@@ -28,6 +36,16 @@ fn compile(source: &[u8], options: &[&str]) -> Vec<u8> {
     compiler.stdin.take().unwrap().write_all(source).unwrap();
     assert!(compiler.wait().unwrap().success(), "cannot compile a program");
     fs::read(program).unwrap()
+}
+
+/// Makes a server not wait for the disk, with a library in `directory`. What a process has written survives its death
+/// without `fsync`, and no test cuts the power.
+pub fn unsync(server: &mut Command, directory: &Path) {
+    let library = directory.join("unsynced.so");
+    if !library.exists() {
+        fs::write(&library, &*UNSYNCED).unwrap();
+    }
+    server.env("LD_PRELOAD", library);
 }
 
 /// Shell code that runs `script` in a shell of its own.

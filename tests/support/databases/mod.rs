@@ -17,6 +17,7 @@ pub use engine::{Engine, Session};
 
 use super::certificates::{Certificates, Tls};
 use super::daemon::{Daemon, Port};
+use super::programs::unsync;
 
 /// The directory with the data of a server, below its own.
 pub const DATA: &str = "data";
@@ -175,6 +176,7 @@ impl<E: Engine> Server<E> {
         settings.extend(self.settings.iter().cloned());
         let mut command = E::command(directory, self.port(), &settings);
         command.stdin(Stdio::null());
+        unsync(&mut command, directory);
         self.daemon.launch(command);
         let client = self.daemon.wait_ready(|| {
             let mut client = E::Client::connect(&self.socket())?;
