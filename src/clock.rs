@@ -123,6 +123,12 @@ pub(crate) fn wall_millis() -> u64 {
     wall_micros() / 1000
 }
 
+/// Returns the `duration` in whole milliseconds.
+#[must_use]
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Returns the time since this machine started, suspends included, by the kernel's own clock: the same for all
 /// processes, unlike [`Instant`].
 #[must_use]

@@ -145,7 +145,7 @@ pub(crate) fn moment(millis: u64) -> Option<String> {
 
 /// Formats this time in seconds since 1970 in this host's time zone, with its offset from UTC.
 fn local(seconds: u64) -> Option<String> {
-    let seconds = libc::time_t::try_from(seconds).ok()?;
+    let seconds = seconds.try_into().ok()?;
     // SAFETY: a tm of zeros is one, whose name of a zone is null.
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to values of this function; nothing in dlock changes TZ.

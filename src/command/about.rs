@@ -5,6 +5,7 @@ The description that dlock publishes about itself, for those who wait for its lo
 use std::time::Duration;
 
 use crate::backend::url::without_password;
+use crate::clock::millis;
 use crate::here;
 use crate::holder::About;
 
@@ -50,10 +51,6 @@ pub(super) fn about(purpose: Purpose) -> About {
         handle,
     }
     .fitted()
-}
-
-fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the URL of the CI job that runs dlock, as the CI system sets it.

@@ -5,7 +5,7 @@ The consequences of a lost lock for the process that relies on it: its deadline,
 use std::time::Duration;
 
 use crate::cli::OnLost;
-use crate::clock::Instant;
+use crate::clock::{Instant, millis};
 use crate::command::recording::Recording;
 use crate::lease::renewal::LeaseNews;
 use crate::lease::timing::{Grace, Schedule};
@@ -126,5 +126,5 @@ fn loss(news: LeaseNews) -> Option<Loss> {
 /// Rounds a length for messages: to seconds, below ten of them to tenths.
 fn rounded(length: Duration) -> Duration {
     let step = if length < Duration::from_secs(10) { 100 } else { 1000 };
-    Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / step * step)
+    Duration::from_millis(millis(length) / step * step)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::contract::claim::Claim;
 use crate::backend::contract::contender::{Contender, Grant, Lease};
-use crate::clock::{Instant, wall_millis};
+use crate::clock::{Instant, millis, wall_millis};
 use crate::command::about::{Purpose, about};
 use crate::command::announcing::{LatestNews, announce};
 use crate::command::journal;
@@ -207,10 +207,6 @@ impl<'a> Taking<'a> {
         self.report.tell(&Event::Acquired { lock, tokens, mode, slot, ttl, waited });
         traces::tell(std::mem::take(&mut self.broken), self.report, &self.settings.connection);
     }
-}
-
-fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the line that exports the lock's variables, for `eval` in a shell.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::backend::meeting::Meeting;
-use crate::clock::{Instant, wall_millis};
+use crate::clock::{Instant, millis, wall_millis};
 use crate::holder::done::Done;
 use crate::holder::{About, Owner};
 use crate::key::{Key, Namespace};
@@ -60,7 +60,7 @@ impl Once {
 
     /// Returns the milliseconds between reading the period and `at`.
     fn age(self, at: Instant) -> u64 {
-        u64::try_from(at.since(self.asked).as_millis()).unwrap_or(u64::MAX)
+        millis(at.since(self.asked))
     }
 
     /// Returns the period by the service's clock, which reads `now` (milliseconds since 1970). It is at most one away

@@ -12,20 +12,18 @@ only those with which it shares the lock.
 */
 
 mod adopt;
-mod barrier;
 mod breaking;
 mod contender;
 mod driver;
 mod errors;
 mod inspect;
-mod latch;
 mod link;
 mod look;
-mod meeting;
 mod names;
 mod once;
 mod own;
 mod probes;
+mod records;
 mod session;
 mod standing;
 mod version;
@@ -35,18 +33,16 @@ use std::time::Duration;
 
 use etcd_client::KeyValue;
 
-use self::barrier::EtcdBarrier;
 use self::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE};
 pub(crate) use self::driver::DRIVER;
 use self::errors::Fault;
 use self::inspect::EtcdSurvey;
-use self::latch::EtcdLatch;
 use self::link::Cluster;
 use self::look::{LockQueue, Look};
-use self::meeting::Participant;
 use self::names::prefix;
 use self::own::Extended;
 use self::probes::EtcdProbes;
+use self::records::EtcdRecords;
 use self::session::value;
 use crate::backend::contract::claim::Claim;
 use crate::backend::contract::contender::{
@@ -55,10 +51,11 @@ use crate::backend::contract::contender::{
 use crate::backend::contract::probing::{CheckParameters, Probes};
 use crate::backend::contract::service::Service;
 use crate::backend::error::Error;
-use crate::backend::meeting::{Barrier, Latch, Meeting};
+use crate::backend::meeting::Meeting;
+use crate::backend::meeting::records::Records;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::survey::Survey;
+use crate::backend::survey::{Kind, Survey};
 use crate::clock::{Instant, before, wall_millis};
 use crate::holder::Holder;
 use crate::holder::ask::Ask;
@@ -87,12 +84,6 @@ impl EtcdService {
     pub(super) fn new(location: Location, tls: Option<Tls>) -> Self {
         Self { location, tls }
     }
-
-    /// A participant of a latch or barrier; `what` names it in the keys beside the lock. Not connected yet.
-    fn visitor(&self, meeting: Meeting, what: &str) -> Participant {
-        let keys = names::namespace(&Claim::like(&meeting));
-        Participant::new(Cluster::new(self.location.clone(), self.tls.clone(), keys), meeting, what)
-    }
 }
 
 impl Service for EtcdService {
@@ -101,12 +92,11 @@ impl Service for EtcdService {
         Box::new(EtcdContender { claim, cluster, session: None, inspected: false, warnings: Vec::new() })
     }
 
-    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
-        Ok(Box::new(EtcdLatch::new(self.visitor(meeting, "latch"))))
-    }
-
-    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
-        Ok(Box::new(EtcdBarrier::new(self.visitor(meeting, "meet"), parties)))
+    fn records(&self, meeting: Meeting, kind: Kind) -> Option<Box<dyn Records>> {
+        let keys = names::namespace(&Claim::like(&meeting));
+        let cluster = Cluster::new(self.location.clone(), self.tls.clone(), keys);
+        let what = if kind == Kind::Latch { "latch" } else { "meet" };
+        Some(Box::new(EtcdRecords::new(cluster, meeting, what)))
     }
 
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {

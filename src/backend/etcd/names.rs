@@ -52,9 +52,8 @@ pub(super) fn recorded(key: &[u8]) -> Option<&str> {
 pub(super) fn met(key: &[u8]) -> Option<(&str, &str, &str)> {
     let text = std::str::from_utf8(key).ok()?;
     let (lock, rest) = text.split_once('\u{1}')?;
-    let what = ["latch", "meet"]
-        .into_iter()
-        .find(|what| rest.strip_prefix(what).is_some_and(|rest| rest.starts_with(['/', '\u{1}'])))?;
+    let what =
+        ["latch", "meet"].into_iter().find(|&what| rest.split_once('/').is_some_and(|(kind, _)| kind == what))?;
     Some((lock, &text[..lock.len() + 1 + what.len()], what))
 }
 

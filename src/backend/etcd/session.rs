@@ -16,7 +16,7 @@ use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIF
 use crate::backend::etcd::errors::{self, Fault};
 use crate::backend::etcd::names::{HOLD, hold_lease_of, key, lease_of, prefix};
 use crate::backend::etcd::own::{self, Extended};
-use crate::clock::{Instant, before, wall_millis};
+use crate::clock::{Instant, before, millis, wall_millis};
 
 /// A duration in whole seconds, etcd's unit, rounded up.
 pub(super) fn seconds(length: Duration) -> i64 {
@@ -25,7 +25,7 @@ pub(super) fn seconds(length: Duration) -> i64 {
 
 /// The value to publish; the token and the slot are known only once we hold the lock.
 pub(super) fn value(claim: &Claim, token: Option<u64>, slot: Option<u32>, since: u64) -> String {
-    let until = || since.saturating_add(u64::try_from(claim.min_hold.as_millis()).unwrap_or(u64::MAX));
+    let until = || since.saturating_add(millis(claim.min_hold));
     let until = if claim.min_hold.is_zero() { None } else { Some(until()) };
     claim.text(Known { token, slot, since: Some(since), until })
 }

@@ -19,11 +19,11 @@ use crate::backend::file::content::COUNTER;
 use crate::backend::file::directory::{DirectoryUrl, LockDirectory};
 use crate::backend::file::errors::{no_lock_file, no_look, unwritten};
 use crate::backend::file::kernel::{KernelLocks, command_name, name, table};
-use crate::backend::file::meeting::{LATCH, MEET};
+use crate::backend::file::records::{LATCH, MEET, is_in_use};
 use crate::backend::file::seats::taken;
 use crate::backend::file::seen::{Found, Processes};
 use crate::backend::file::text::{header, numbers, record};
-use crate::backend::file::{barrier, latch, ranges, requests};
+use crate::backend::file::{ranges, requests};
 use crate::backend::survey::{Kind, Location, Meetings, Names, Party, Smallest, Snapshot, State, Successes, Survey};
 use crate::clock::wall_millis;
 use crate::here::{namespace, numbers_of, sees_all, start_of, user_of};
@@ -333,7 +333,6 @@ impl Survey for FileSurvey {
                 continue;
             }
             let opened = place.existing_file(&file).map_err(|reason| no_lock_file(&path, &reason))?;
-            let is_in_use = if kind == Kind::Latch { latch::is_in_use } else { barrier::is_in_use };
             if opened.is_some_and(|file| is_in_use(&file)) {
                 found.add(kind, spot);
             }

@@ -12,7 +12,7 @@ of this, so only dlock waits for it.
 
 use std::time::Duration;
 
-use crate::clock::{Instant, since_boot};
+use crate::clock::{Instant, millis, since_boot};
 
 /// The beginning of the line.
 const MARK: &str = "kept ";
@@ -102,11 +102,6 @@ fn boot() -> Option<String> {
 /// Returns the time since the boot in milliseconds, which is the same in every process.
 fn now() -> u64 {
     millis(since_boot())
-}
-
-/// Returns the `duration` in whole milliseconds.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

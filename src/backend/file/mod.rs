@@ -25,7 +25,6 @@ lives as long as the work, whatever happens to dlock. A lock file that is remove
 holder checks for that twice a second.
 */
 
-mod barrier;
 mod content;
 mod directory;
 mod driver;
@@ -35,15 +34,14 @@ mod group;
 mod inspect;
 mod kept;
 mod kernel;
-mod latch;
 mod line;
 mod locality;
 mod lock_file;
 mod look;
-mod meeting;
 mod once;
 mod probes;
 mod ranges;
+mod records;
 mod requests;
 mod seats;
 mod seen;
@@ -54,21 +52,20 @@ use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use self::barrier::FileBarrier;
 use self::directory::{DirectoryUrl, LockDirectory};
 pub(crate) use self::driver::DRIVER;
 use self::inspect::FileSurvey;
-use self::latch::FileLatch;
 use self::lock_file::{LockFile, Taken};
-use self::meeting::Board;
 use self::probes::FileProbes;
+use self::records::{FileRecords, LATCH, MEET};
 use crate::backend::contract::claim::Claim;
 use crate::backend::contract::contender::{Attempt, Busy, Contender, Grant, Lease, Queue, Released, Renewal, Used};
 use crate::backend::contract::probing::{CheckParameters, Probes};
 use crate::backend::contract::service::Service;
 use crate::backend::error::Error;
-use crate::backend::meeting::{Barrier, Latch, Meeting};
-use crate::backend::survey::Survey;
+use crate::backend::meeting::Meeting;
+use crate::backend::meeting::records::Records;
+use crate::backend::survey::{Kind, Survey};
 use crate::clock::{Instant, wall_millis};
 use crate::key::Namespace;
 
@@ -108,13 +105,9 @@ impl Service for FileService {
         })
     }
 
-    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
-        Ok(Box::new(FileLatch(Board::new(self.spot.clone(), self.remote, meeting, meeting::LATCH))))
-    }
-
-    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
-        let board = Board::new(self.spot.clone(), self.remote, meeting, meeting::MEET);
-        Ok(Box::new(FileBarrier::new(board, parties)))
+    fn records(&self, meeting: Meeting, kind: Kind) -> Option<Box<dyn Records>> {
+        let ending = if kind == Kind::Latch { LATCH } else { MEET };
+        Some(Box::new(FileRecords::new(self.spot.clone(), self.remote, meeting, ending)))
     }
 
     fn survey(&self, _namespace: Namespace) -> Box<dyn Survey> {

@@ -70,26 +70,29 @@ pub(crate) trait Records {
     async fn read(&mut self, most: usize) -> Result<Page, Error>;
 
     /// Writes a record in place of an older one; returns `true` if it was written. With `seen`, it lasts for `life`
-    /// from that moment on, and is written only if no record of that name was written or removed since; otherwise it
-    /// lasts for `life` from now on, and is always written. With a `life` of zero, the record is removed.
+    /// from that moment on, and is written only if no record of that name was written since, nor removed by this dlock;
+    /// otherwise it lasts for `life` from now on, and is always written. With a `life` of zero, the record is removed.
     async fn put(&mut self, name: &str, text: &str, life: Duration, seen: Option<Moment>) -> Result<bool, Error>;
 
-    /// Replaces the texts of these records if all of them are unchanged since `seen`; returns `true` if that was done.
-    /// They do not last longer for that.
-    async fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> Result<bool, Error>;
+    /// Replaces the texts of these `records` if all of them still have their versions, of the last read at the moment
+    /// `seen`; returns `true` if that was done. They do not last longer for that.
+    async fn amend(&mut self, records: &[Record], seen: Moment) -> Result<bool, Error>;
 
     /// Removes all records.
     async fn clear(&mut self) -> Result<(), Error>;
 
     /// Resolves when something has changed since the last read, and after `at_most`.
     async fn changed(&mut self, at_most: Duration) -> Result<(), Error>;
+
+    /// Ends what this dlock has at the service besides its records. Best effort; connects by itself if need be.
+    async fn close(&mut self) {}
 }
 
 /// One dlock at a latch.
-pub(crate) struct RecordedLatch<R>(pub R);
+pub(crate) struct RecordedLatch(pub Box<dyn Records>);
 
 #[async_trait::async_trait(?Send)]
-impl<R: Records> Latch for RecordedLatch<R> {
+impl Latch for RecordedLatch {
     async fn connect(&mut self) -> Result<(), Error> {
         self.0.connect().await
     }
@@ -122,21 +125,34 @@ impl<R: Records> Latch for RecordedLatch<R> {
         self.0.changed(AGAIN).await
     }
 
-    /// Does nothing: the records do not contain who looks.
-    async fn close(&mut self) {}
+    async fn close(&mut self) {
+        self.0.close().await;
+    }
 }
 
 /// One party at a barrier.
-pub(crate) struct RecordedBarrier<R> {
-    records: R,
+pub(crate) struct RecordedBarrier {
+    records: Box<dyn Records>,
     own: Mark,
     /// `true` if our mark may have been made.
     has_come: bool,
 }
 
-impl<R: Records> RecordedBarrier<R> {
+impl Mark {
+    /// Returns the mark in a record; `None` if it has none.
+    fn of(record: &Record) -> Option<Self> {
+        Some(Self { order: record.version, ..Self::read(&record.name, record.text.as_bytes())? })
+    }
+
+    /// Returns its record.
+    fn record(&self) -> Record {
+        Record { name: self.name.clone(), text: self.text(), version: self.order }
+    }
+}
+
+impl RecordedBarrier {
     /// Returns a party that waits for this number of `parties`.
-    pub(crate) fn new(records: R, parties: u32) -> Self {
+    pub(crate) fn new(records: Box<dyn Records>, parties: u32) -> Self {
         let meeting = records.meeting();
         let (name, id) = (meeting.name.clone(), meeting.id.as_str().to_owned());
         Self { records, own: Mark { name, id, parties, ..Mark::default() }, has_come: false }
@@ -145,9 +161,7 @@ impl<R: Records> RecordedBarrier<R> {
     /// Returns the marks that are alive.
     async fn marks(&mut self) -> Result<(Vec<Mark>, Moment), Error> {
         let Page { records, moment, .. } = self.records.read(usize::MAX).await?;
-        let mark =
-            |record: &Record| Some(Mark { order: record.version, ..Mark::read(&record.name, record.text.as_bytes())? });
-        Ok((records.iter().filter_map(mark).collect(), moment))
+        Ok((records.iter().filter_map(Mark::of).collect(), moment))
     }
 
     /// Removes our record, even one that is still on its way, unless it has changed since it was `seen`.
@@ -174,7 +188,7 @@ impl<R: Records> RecordedBarrier<R> {
                 }
                 Step::Open => {
                     let waiting = marks.iter().filter(|mark| mark.waits_with(&self.own));
-                    let opened: Vec<_> = waiting.map(|mark| (mark.name.clone(), mark.opened().text())).collect();
+                    let opened: Vec<_> = waiting.map(|mark| mark.opened().record()).collect();
                     self.records.amend(&opened, seen).await?;
                 }
             }
@@ -193,9 +207,7 @@ impl<R: Records> RecordedBarrier<R> {
             let is_done = match marks.iter().find(|mark| mark.name == self.own.name) {
                 Some(mark) if mark.id == self.own.id && mark.open && !open => return Ok(true),
                 // A newer process has its place. Our arrival, if it is still on its way, finds that it was overtaken.
-                Some(mark) if mark.id != self.own.id => {
-                    self.records.amend(&[(mark.name.clone(), mark.text())], seen).await?
-                }
+                Some(mark) if mark.id != self.own.id => self.records.amend(&[mark.record()], seen).await?,
                 _ => self.remove(seen).await?,
             };
             if is_done {
@@ -208,7 +220,7 @@ impl<R: Records> RecordedBarrier<R> {
 }
 
 #[async_trait::async_trait(?Send)]
-impl<R: Records> Barrier for RecordedBarrier<R> {
+impl Barrier for RecordedBarrier {
     async fn connect(&mut self) -> Result<(), Error> {
         self.records.connect().await
     }
@@ -233,6 +245,7 @@ impl<R: Records> Barrier for RecordedBarrier<R> {
     async fn close(&mut self) {
         // If this fails, the mark ends with its lease.
         let _ = self.take_away(true).await;
+        self.records.close().await;
     }
 }
 

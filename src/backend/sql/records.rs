@@ -38,8 +38,8 @@ struct Request<'a> {
     text: &'a str,
     life: Duration,
     seen: Option<Moment>,
-    /// Records and their new texts.
-    texts: &'a [(String, String)],
+    /// Records with their new texts.
+    records: &'a [Record],
     /// The number of records to read at most.
     most: usize,
 }
@@ -63,7 +63,7 @@ impl RecordPlace {
     /// Returns the value of this placeholder in a statement.
     fn value<D: Dialect>(&self, statements: &D, place: &str, request: &Request<'_>) -> Option<String> {
         let literal = D::LOOKS.literal;
-        let Request { name, text, life, seen, texts, most } = request;
+        let Request { name, text, life, seen, records, most } = request;
         let key = |name: &str| literal(&kept_as(name));
         Some(match place {
             "what" => literal(self.what),
@@ -75,12 +75,12 @@ impl RecordPlace {
             "seen" => seen.map_or(i64::MAX, |seen| seen.version).to_string(),
             "channel" => self.channel(statements.table()),
             "most" => (*most).min(MOST).to_string(),
-            "keys" => texts.iter().map(|(name, _)| key(name)).collect::<Vec<_>>().join(", "),
+            "keys" => records.iter().map(|record| key(&record.name)).collect::<Vec<_>>().join(", "),
             "cases" => {
-                let case = |(name, text): &(String, String)| format!("WHEN {} THEN {}", key(name), literal(text));
-                texts.iter().map(case).collect::<Vec<_>>().join(" ") + " "
+                let case = |record: &Record| format!("WHEN {} THEN {}", key(&record.name), literal(&record.text));
+                records.iter().map(case).collect::<Vec<_>>().join(" ") + " "
             }
-            "count" => texts.len().to_string(),
+            "count" => records.len().to_string(),
             _ => return None,
         })
     }
@@ -213,8 +213,8 @@ impl<D: Dialect> Records for SqlRecords<D> {
         self.change(D::RECORDS.put, &Request { name, text, life, seen, ..Request::default() }).await
     }
 
-    async fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> Result<bool, Error> {
-        self.change(D::RECORDS.amend, &Request { texts, seen: Some(seen), ..Request::default() }).await
+    async fn amend(&mut self, records: &[Record], seen: Moment) -> Result<bool, Error> {
+        self.change(D::RECORDS.amend, &Request { records, seen: Some(seen), ..Request::default() }).await
     }
 
     async fn clear(&mut self) -> Result<(), Error> {
@@ -241,10 +241,11 @@ pub(crate) fn check<D: Dialect>(table: Table) {
     let statements = D::new(table, &claim, Duration::from_secs(15));
     let place = RecordPlace { name: "dlock:it's {now}".to_owned(), what: "latch" };
     let of = D::RECORDS;
-    let texts = [("{a}".to_owned(), "b'".to_owned())];
+    let records = [Record { name: "{a}".to_owned(), text: "b'".to_owned(), version: 7 }];
     let seen = Some(Moment { version: 7, micros: 8 });
     for seen in [None, seen] {
-        let request = Request { name: "{a}", text: "b'", life: Duration::from_secs(1), seen, texts: &texts, most: 9 };
+        let request =
+            Request { name: "{a}", text: "b'", life: Duration::from_secs(1), seen, records: &records, most: 9 };
         for text in [
             of.listen, of.extend, of.read, of.place, of.put, of.amend, of.clear, of.made, of.sweep, of.wake, of.glance,
             FIND,

@@ -8,8 +8,8 @@ use crate::backend::contract::claim::Claim;
 use crate::backend::contract::contender::Contender;
 use crate::backend::contract::probing::{CheckParameters, Probes};
 use crate::backend::contract::service::Service;
-use crate::backend::meeting::records::{RecordedBarrier, RecordedLatch};
-use crate::backend::meeting::{Barrier, Latch, Meeting};
+use crate::backend::meeting::Meeting;
+use crate::backend::meeting::records::Records;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
 use crate::backend::sql::connection::Connection;
@@ -20,7 +20,7 @@ use crate::backend::sql::link::{Auth, Purpose, Servers};
 use crate::backend::sql::probes::SqlProbes;
 use crate::backend::sql::records::SqlRecords;
 use crate::backend::sql::table::Table;
-use crate::backend::survey::Survey;
+use crate::backend::survey::{Kind, Survey};
 use crate::here;
 use crate::key::Namespace;
 
@@ -58,12 +58,6 @@ impl<D: Dialect> SqlService<D> {
         let servers = Servers { location, user, database, tls: self.tls.clone(), auth: self.auth, purpose };
         Connection::new(servers, table)
     }
-
-    /// Returns the records of a latch or barrier (`what`).
-    fn records(&self, meeting: Meeting, what: &'static str) -> SqlRecords<D> {
-        let user = || here::user_name(nix::unistd::geteuid().as_raw());
-        SqlRecords::new(meeting, what, self.connection(user, Purpose::Meetings))
-    }
 }
 
 impl<D: Dialect> Service for SqlService<D> {
@@ -72,12 +66,10 @@ impl<D: Dialect> Service for SqlService<D> {
         Box::new(SqlContender::<D>::new(claim, connection))
     }
 
-    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
-        Ok(Box::new(RecordedLatch(self.records(meeting, "latch"))))
-    }
-
-    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
-        Ok(Box::new(RecordedBarrier::new(self.records(meeting, "barrier"), parties)))
+    fn records(&self, meeting: Meeting, kind: Kind) -> Option<Box<dyn Records>> {
+        let user = || here::user_name(nix::unistd::geteuid().as_raw());
+        let what = if kind == Kind::Latch { "latch" } else { "barrier" };
+        Some(Box::new(SqlRecords::<D>::new(meeting, what, self.connection(user, Purpose::Meetings))))
     }
 
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {

@@ -19,12 +19,12 @@ use crate::backend::zookeeper::breaking::{Change, Changed, all_of, heeded, make,
 use crate::backend::zookeeper::ensemble::Ensemble;
 use crate::backend::zookeeper::errors::{self, About};
 use crate::backend::zookeeper::hold::Hold;
-use crate::backend::zookeeper::latch::counts_until;
 use crate::backend::zookeeper::line::contenders;
 use crate::backend::zookeeper::membership;
 use crate::backend::zookeeper::names::{Directory, key_of, met, sequence};
 use crate::backend::zookeeper::nodes::absent;
 use crate::backend::zookeeper::opening::Opening;
+use crate::backend::zookeeper::records::counts_until;
 use crate::backend::zookeeper::seen::Found;
 use crate::backend::zookeeper::session::{BROKEN, is_of_periods, is_record};
 use crate::backend::zookeeper::tunnel::Tunnel;

@@ -7,7 +7,6 @@ A lock lives as long as its session, and each claim has its own session. The lea
 and a follower passes our heartbeats on late: see [`timeline`] for what an answer proves.
 */
 
-mod barrier;
 mod breaking;
 mod configuration;
 mod contender;
@@ -19,9 +18,7 @@ mod finding;
 mod frames;
 mod hold;
 mod inspect;
-mod latch;
 mod line;
-mod meeting;
 mod membership;
 mod names;
 mod nodes;
@@ -30,6 +27,7 @@ mod opening;
 mod own;
 mod probes;
 mod queueing;
+mod records;
 mod seen;
 mod session;
 mod texts;
@@ -39,24 +37,23 @@ mod tunnel;
 
 use ::zookeeper_client::Error as ZkError;
 
-use self::barrier::ZookeeperBarrier;
 use self::contender::ZookeeperContender;
 pub(crate) use self::driver::DRIVER;
 use self::ensemble::Ensemble;
 use self::inspect::ZookeeperSurvey;
-use self::latch::ZookeeperLatch;
-use self::meeting::Participant;
 use self::nodes::{Placed, is_refusal};
 use self::probes::ZookeeperProbes;
+use self::records::ZookeeperRecords;
 use crate::backend::contract::claim::Claim;
 use crate::backend::contract::contender::{Attempt, Contender, Queue, Released, Renewal, Used};
 use crate::backend::contract::probing::{CheckParameters, Probes};
 use crate::backend::contract::service::Service;
 use crate::backend::error::Error;
-use crate::backend::meeting::{Barrier, Latch, Meeting};
+use crate::backend::meeting::Meeting;
+use crate::backend::meeting::records::Records;
 use crate::backend::net::location::Location;
 use crate::backend::net::tls::Tls;
-use crate::backend::survey::Survey;
+use crate::backend::survey::{Kind, Survey};
 use crate::clock::Instant;
 use crate::key::Namespace;
 
@@ -73,11 +70,6 @@ impl ZookeeperService {
     pub(crate) fn new(location: Location, tls: Option<Tls>) -> Self {
         Self { location, tls }
     }
-
-    /// Creates a visitor of the `what` directory next to that of the key's lock; not connected yet.
-    fn visitor(&self, meeting: Meeting, what: &'static str) -> Participant {
-        Participant::new(Ensemble::new(self.location.clone(), self.tls.clone()), meeting, what)
-    }
 }
 
 impl Service for ZookeeperService {
@@ -86,12 +78,9 @@ impl Service for ZookeeperService {
         Box::new(ZookeeperContender::new(claim, ensemble))
     }
 
-    fn latch(&self, meeting: Meeting) -> Result<Box<dyn Latch>, &'static str> {
-        Ok(Box::new(ZookeeperLatch::new(self.visitor(meeting, "latch"))))
-    }
-
-    fn barrier(&self, meeting: Meeting, parties: u32) -> Result<Box<dyn Barrier>, &'static str> {
-        Ok(Box::new(ZookeeperBarrier::new(self.visitor(meeting, "meet"), parties)))
+    fn records(&self, meeting: Meeting, kind: Kind) -> Option<Box<dyn Records>> {
+        let ensemble = Ensemble::new(self.location.clone(), self.tls.clone());
+        Some(Box::new(ZookeeperRecords::new(ensemble, meeting, kind)))
     }
 
     fn survey(&self, namespace: Namespace) -> Box<dyn Survey> {

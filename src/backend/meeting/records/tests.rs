@@ -43,14 +43,16 @@ impl World {
     }
 
     /// Asserts that each opened mark belongs to a party that was heard of within its lease, and has not left.
-    fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> bool {
+    fn amend(&mut self, records: &[Record], seen: Moment) -> bool {
         self.version += 1;
-        let is_sound =
-            |name: &String| self.kept.get(name).is_some_and(|kept| kept.1 <= seen.version && kept.2 > self.now);
-        if !texts.iter().all(|(name, _)| is_sound(name)) {
+        let is_sound = |record: &Record| {
+            let kept = self.kept.get(&record.name);
+            kept.is_some_and(|kept| kept.1 <= seen.version && kept.1 == record.version && kept.2 > self.now)
+        };
+        if !records.iter().all(is_sound) {
             return false;
         }
-        for (name, text) in texts {
+        for Record { name, text, .. } in records {
             let kept = self.kept.get_mut(name).expect("it is there");
             let heard = self.heard.get(&kept.3);
             let is_there = heard.is_some_and(|heard| self.now < heard + LEASE);
@@ -123,8 +125,8 @@ impl Records for Memory {
         Ok(world.put(self.party, name, text, micros(life), seen))
     }
 
-    async fn amend(&mut self, texts: &[(String, String)], seen: Moment) -> Result<bool, Error> {
-        Ok(self.world.borrow_mut().amend(texts, seen))
+    async fn amend(&mut self, records: &[Record], seen: Moment) -> Result<bool, Error> {
+        Ok(self.world.borrow_mut().amend(records, seen))
     }
 
     async fn clear(&mut self) -> Result<(), Error> {
@@ -162,7 +164,7 @@ fn play(draw: &mut Draw) -> bool {
         .map(|party| {
             let records = memory(&world, &format!("p{}", party % wanted), party);
             slow.push(Rc::clone(&records.is_slow));
-            RecordedBarrier::new(records, u32::try_from(wanted).expect("few"))
+            RecordedBarrier::new(Box::new(records), u32::try_from(wanted).expect("few"))
         })
         .collect();
     let (mut came, mut arrived, mut gone) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -218,18 +220,18 @@ fn nobody_passes_alone_and_none_that_is_gone_counts() {
 fn a_latch_counts_names_apart_from_its_failure() {
     let world = Rc::new(RefCell::new(World::default()));
     for name in ["a", "b", "a", ""] {
-        now(RecordedLatch(memory(&world, name, 0)).arrive(20 * MICRO)).expect("done");
+        now(RecordedLatch(Box::new(memory(&world, name, 0))).arrive(20 * MICRO)).expect("done");
     }
-    let mut latch = RecordedLatch(memory(&world, "", 0));
+    let mut latch = RecordedLatch(Box::new(memory(&world, "", 0)));
     let failure = LatchFailure { by: "a".to_owned(), reason: "red".to_owned() };
     now(latch.fail(&failure, 10 * MICRO)).expect("done");
-    let look = |latch: &mut RecordedLatch<Memory>| now(latch.look(TOLD)).expect("answered");
+    let look = |latch: &mut RecordedLatch| now(latch.look(TOLD)).expect("answered");
     let names = ["", "a", "b"].map(str::to_owned).to_vec();
     assert_eq!(look(&mut latch), Arrivals { count: 3, names: names.clone(), failure: Some(failure) });
     world.borrow_mut().now = 10;
     assert_eq!(look(&mut latch), Arrivals { count: 3, names, failure: None });
     for name in 0..20 {
-        now(RecordedLatch(memory(&world, &name.to_string(), 0)).arrive(20 * MICRO)).expect("done");
+        now(RecordedLatch(Box::new(memory(&world, &name.to_string(), 0))).arrive(20 * MICRO)).expect("done");
     }
     let arrivals = look(&mut latch);
     assert_eq!((arrivals.count, arrivals.names.len()), (23, TOLD));
