@@ -16,14 +16,7 @@ pub(super) const LOOKS: Looks = Looks {
     greeting: "",
     names_of: NAMES,
     begin: include_str!("statements/survey/begin.sql"),
-    time: include_str!("statements/survey/time.sql"),
     look: include_str!("statements/survey/look.sql"),
-    foreign: include_str!("statements/survey/foreign.sql"),
-    names: include_str!("statements/survey/names.sql"),
-    trace: include_str!("statements/survey/trace.sql"),
-    done: include_str!("statements/survey/done.sql"),
-    all_done: include_str!("statements/survey/all_done.sql"),
-    met: include_str!("statements/survey/met.sql"),
     now: "timezone('utc', now())",
     probe: include_str!("statements/probe.sql"),
     told: probed::told,
@@ -70,7 +63,9 @@ fn value(place: &str) -> Option<String> {
         |column: &str| format!("CASE WHEN isfinite({column}) THEN (extract(epoch FROM {column}) * 1000)::bigint END");
     Some(match place {
         "now" => NOW.to_owned(),
-        "micros" => MICROS.to_owned(),
+        "time" => format!("{MICROS} / 1000"),
+        // The database's own collation does not matter.
+        "bytes" => "s.name COLLATE \"C\"".to_owned(),
         "since" => millis("s.locked_at"),
         "until" => millis("s.lock_until"),
         "member_since" | "waiter_since" => millis("t.since"),

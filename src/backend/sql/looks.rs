@@ -19,7 +19,22 @@ const ROOM: usize = 500_000;
 /// The limit on the server's work for one statement: a little less than the time-out of the answer.
 const WORK: Duration = Duration::from_millis(1800);
 
-/// The statements of looks at one kind of database.
+/// Asks for the time.
+const TIME: &str = include_str!("statements/time.sql");
+/// Asks for locks if only the table of locks exists, so that neither tokens nor waiters are known.
+const FOREIGN: &str = include_str!("statements/foreign.sql");
+/// Asks for the names of locks that are held.
+const HELD: &str = include_str!("statements/names.sql");
+/// Asks for the record of a lock's last break.
+const TRACE: &str = include_str!("statements/trace.sql");
+/// Asks for the last success under a lock.
+const DONE: &str = include_str!("statements/done.sql");
+/// Asks for the last successes under many locks.
+const ALL_DONE: &str = include_str!("statements/all_done.sql");
+/// Asks for the latches and barriers in use.
+const MET: &str = include_str!("statements/met.sql");
+
+/// The statements of looks that each kind of database has its own of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
     /// The first request on every new connection; empty if there is none.
@@ -28,22 +43,8 @@ pub(crate) struct Looks {
     pub names_of: &'static str,
     /// Begins a transaction that only reads.
     pub begin: &'static str,
-    /// Asks for the time.
-    pub time: &'static str,
     /// Asks for locks with their holders and waiters.
     pub look: &'static str,
-    /// Asks for locks if only the table of locks exists, so that neither tokens nor waiters are known.
-    pub foreign: &'static str,
-    /// Asks for the names of locks that are held.
-    pub names: &'static str,
-    /// Asks for the record of a lock's last break.
-    pub trace: &'static str,
-    /// Asks for the last success under a lock.
-    pub done: &'static str,
-    /// Asks for the last successes under many locks.
-    pub all_done: &'static str,
-    /// Asks for the latches and barriers in use.
-    pub met: &'static str,
     /// The current time in UTC, as people would write it in a statement.
     pub now: &'static str,
     /// Asks the server about itself.
@@ -70,7 +71,7 @@ impl Looks {
     pub(crate) fn locks(&self, table: &Table, spots: &[Location], depth: Depth) -> [(String, Tables); 3] {
         let names: Vec<String> = spots.iter().map(|spot| (self.literal)(&spot.place)).collect();
         let request = |text: &str| {
-            self.request(&format!("{}\n{text}", self.time), table, |place| {
+            self.request(&format!("{TIME}\n{text}"), table, |place| {
                 Some(match place {
                     "names" => names.join(", "),
                     "holders" => depth.holders.to_string(),
@@ -80,23 +81,23 @@ impl Looks {
                 })
             })
         };
-        [(self.look, Tables::LOCKS), (self.foreign, Tables::LOCK), ("", Tables::NONE)]
+        [(self.look, Tables::LOCKS), (FOREIGN, Tables::LOCK), ("", Tables::NONE)]
             .map(|(text, tables)| (request(text), tables))
     }
 
     /// Returns the request for the next names of held locks that begin with `begins` and come after `after`.
     pub(crate) fn names(&self, table: &Table, begins: &str, after: &str) -> String {
-        self.page(self.names, table, begins, after)
+        self.page(HELD, table, begins, after)
     }
 
     /// Returns the request for the last successes under the next locks that begin with `begins` and come after `after`.
     pub(crate) fn all_done(&self, table: &Table, begins: &str, after: &str) -> String {
-        self.page(self.all_done, table, begins, after)
+        self.page(ALL_DONE, table, begins, after)
     }
 
     /// Returns the request for the next latches and barriers in use that begin with `begins` and come after `after`.
     pub(crate) fn met(&self, table: &Table, begins: &str, after: &str) -> String {
-        self.page(self.met, table, begins, after)
+        self.page(MET, table, begins, after)
     }
 
     /// Returns the request for the next page of names that begin with `begins` and come after `after`.
@@ -113,12 +114,12 @@ impl Looks {
 
     /// Returns the request for the record of the last break of the lock whose row has this name.
     pub(crate) fn trace(&self, table: &Table, name: &str) -> String {
-        self.request(self.trace, table, |place| (place == "name").then(|| (self.literal)(name)))
+        self.request(TRACE, table, |place| (place == "name").then(|| (self.literal)(name)))
     }
 
     /// Returns the request for the last success under the lock whose row has this name.
     pub(crate) fn done(&self, table: &Table, name: &str) -> String {
-        self.request(self.done, table, |place| (place == "name").then(|| (self.literal)(name)))
+        self.request(DONE, table, |place| (place == "name").then(|| (self.literal)(name)))
     }
 
     /// Returns the statement that frees the lock at this place, for an administrator who knows that its owner is gone.

@@ -1,2 +1,0 @@
--- The time here.
-SELECT 'time', {micros} / 1000;

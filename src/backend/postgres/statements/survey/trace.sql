@@ -1,2 +1,0 @@
--- The record of the last break of this lock.
-SELECT 'trace', left(o.done, 16384) FROM {once} o WHERE o.name = {name} AND o.length_ms = 0;
