@@ -7,8 +7,8 @@ Leases last a minute, and no test waits for their end: locks are [taken away](cr
 */
 
 mod draw;
+mod meetings;
 mod play;
-mod records;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -202,25 +202,6 @@ macro_rules! conforms {
             }
         })*
     };
-}
-
-macro_rules! keeps_records {
-    ($($service:ident: $servers:ty;)*) => {
-        mod meetings {
-            $(#[test]
-            fn $service() {
-                super::records::agree::<$servers>();
-            })*
-        }
-    };
-}
-
-keeps_records! {
-    file: crate::support::service::FileService;
-    etcd: crate::support::service::EtcdService;
-    zookeeper: crate::support::service::ZooKeeperService;
-    postgres: crate::support::database_services::PostgresService;
-    mysql: crate::support::database_services::MysqlService;
 }
 
 conforms! {

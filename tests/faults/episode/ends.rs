@@ -92,6 +92,9 @@ impl Episode<'_> {
                     format!("the command lived {:?} after the lease's end", died - end),
                 );
             }
+            None if holder.running.stderr_so_far().contains("dlock: lost ") => {
+                self.violation(Invariant::EndsRight, "a holder lost its lock before it was hit, and has released it");
+            }
             None if self.world.column.has_leases() => {
                 self.violation(Invariant::DeadInTime, "when the command died, the lock was gone");
             }

@@ -35,7 +35,7 @@ pub(super) const HANDLES: &[(&str, &[&str])] = &[
     ("report/event/handle.rs", &["key", "lease::waiting", "report::level", "report::words"]),
     ("schema/acquired.rs", &["handle", "schema"]),
     ("schema/news.rs", &[]),
-    ("command/about.rs", &["backend::url", "here", "holder"]),
+    ("command/about.rs", &["backend::url", "clock", "here", "holder"]),
     ("command/announcing.rs", &["clock", "command::pace", "holder", "key", "lease::waiting", "report"]),
     ("command/refusal.rs", &["backend", "command::session", "exit", "holder", "lease", "lock", "report", "settings"]),
     (

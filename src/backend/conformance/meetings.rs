@@ -129,7 +129,7 @@ async fn arrivals(service: &dyn Service) {
 }
 
 /// Plays both kinds on these servers.
-pub(super) fn agree<S: Servers>() {
+fn agree<S: Servers>() {
     let servers = S::fresh();
     let service = Target::parse(&servers.url()).expect("a URL").open(&Options::default()).expect("a service");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -137,4 +137,23 @@ pub(super) fn agree<S: Servers>() {
         marks(&*service).await;
         arrivals(&*service).await;
     });
+}
+
+macro_rules! keeps_records {
+    ($($service:ident: $servers:ty;)*) => {
+        $(mod $service {
+            #[test]
+            fn records_are_changed_all_or_nothing() {
+                super::agree::<$servers>();
+            }
+        })*
+    };
+}
+
+keeps_records! {
+    file: crate::support::service::FileService;
+    etcd: crate::support::service::EtcdService;
+    zookeeper: crate::support::service::ZooKeeperService;
+    postgres: crate::support::database_services::PostgresService;
+    mysql: crate::support::database_services::MysqlService;
 }
