@@ -88,6 +88,15 @@ async fn marks(service: &dyn Service) {
     assert!(!late.writes("a", "3").await, "written since it was seen");
     assert_eq!(one.sees().await, "a=2 b=1");
 
+    // Nor when a record is removed.
+    other.look().await;
+    let mut third = party("c").await;
+    third.comes("c", "1").await;
+    assert!(other.removes("b").await, "of what it has written, nothing has changed");
+    third.look().await;
+    assert!(third.removes("c").await);
+    other.comes("b", "1").await;
+
     let seen = other.look().await;
     late.comes("a", "4").await;
     assert!(!other.amends(&seen, "5").await, "one of them has been replaced");

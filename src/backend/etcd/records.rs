@@ -1,16 +1,17 @@
 /*!
 The records of latches and barriers at etcd: see [`records`](crate::backend::meeting::records). They are the keys
 `NS/KEY␁latch/NAME` and `NS/KEY␁meet/NAME`: no lock's, because a control character follows the lock's name, and no name
-contains one. Each has its writer's lease, which those of a barrier extend. The revision of a key's last write is its
+contains one. Each has its writer's lease, and the parties of a barrier extend theirs. The revision of a key's last write is its
 version.
 */
 
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, LeaseTimeToLiveOptions, PutOptions,
-    Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
+    Client, Compare, CompareOp, DeleteOptions, GetOptions, KeyValue, LeaseGrantOptions, LeaseTimeToLiveOptions,
+    PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchStream,
 };
+use futures_util::future::join_all;
 
 use crate::backend::contract::claim::Claim;
 use crate::backend::error::Error;
@@ -22,6 +23,8 @@ use crate::backend::meeting::Meeting;
 use crate::backend::meeting::records::{Moment, Page, Record, Records};
 use crate::clock::{Instant, before};
 
+/// The number of former records whose leases are ended at the same time.
+const AT_ONCE: usize = 50;
 /// Time limit for opening a watch.
 const WATCHED: Duration = Duration::from_secs(2);
 
@@ -82,15 +85,19 @@ impl EtcdRecords {
         }
     }
 
-    /// Revokes the lease of a former record, unless other keys are bound to it. If this fails, it expires by itself.
-    async fn end_lease_of(&mut self, former: &KeyValue) {
-        let (lease, options) = (former.lease(), LeaseTimeToLiveOptions::new().with_keys());
-        if lease == 0 || lease == self.lease {
-            return;
-        }
-        let asked = self.cluster.ask(|mut client| async move { client.lease_time_to_live(lease, Some(options)).await });
-        if asked.await.is_ok_and(|found| found.keys().is_empty()) {
-            let _ = self.revoke(lease).await;
+    /// Revokes the leases of former records, except those to which other keys are bound. If this fails, they expire by
+    /// themselves.
+    async fn end_leases_of(&mut self, former: &[KeyValue]) {
+        let leases: Vec<i64> = former.iter().map(KeyValue::lease).filter(|&it| it != 0 && it != self.lease).collect();
+        let end = |mut client: Client, lease: i64| async move {
+            let options = LeaseTimeToLiveOptions::new().with_keys();
+            if client.lease_time_to_live(lease, Some(options)).await.is_ok_and(|found| found.keys().is_empty()) {
+                let _ = client.lease_revoke(lease).await;
+            }
+        };
+        for some in leases.chunks(AT_ONCE) {
+            let Some(client) = self.cluster.client() else { return };
+            join_all(some.iter().map(|&lease| end(client.clone(), lease))).await;
         }
     }
 
@@ -117,11 +124,6 @@ impl Records for EtcdRecords {
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
-        self.cluster.connect().await
-    }
-
-    /// Changes made by earlier requests that arrive later fail: they have seen less.
-    async fn connect_in_order(&mut self) -> Result<(), Error> {
         self.cluster.connect().await
     }
 
@@ -166,12 +168,10 @@ impl Records for EtcdRecords {
                 if seen.is_some() {
                     return Ok(true);
                 }
-                for former in &former {
-                    self.end_lease_of(former).await;
-                }
+                self.end_leases_of(&former).await;
             }
             // Our record has ended with its lease.
-            Err(Fault::NoLease(_)) if removes => {}
+            Err(Fault::NoLease(_)) if removes => return Ok(true),
             Err(fault) => return Err(fault.into()),
         }
         self.granted = None;
@@ -190,9 +190,8 @@ impl Records for EtcdRecords {
     async fn clear(&mut self) -> Result<(), Error> {
         let (prefix, options) = (self.prefix.clone(), DeleteOptions::new().with_prefix().with_prev_key());
         let asked = self.cluster.ask(|mut client| async move { client.delete(prefix, Some(options)).await });
-        for former in asked.await?.prev_kvs() {
-            self.end_lease_of(former).await;
-        }
+        let former = asked.await?.take_prev_kvs();
+        self.end_leases_of(&former).await;
         Ok(())
     }
 
@@ -228,6 +227,11 @@ impl Records for EtcdRecords {
         Ok(())
     }
 
+    fn close_removes(&self) -> bool {
+        true
+    }
+
+    /// Revokes our lease: a request that needs it and arrives later fails.
     async fn close(&mut self) {
         if self.granted.take().is_some() && self.cluster.connect().await.is_ok() {
             // If this fails, it expires by itself.

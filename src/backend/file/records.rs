@@ -158,6 +158,14 @@ struct Sheet {
 }
 
 impl Sheet {
+    /// Unlocks our record's byte, if we have one.
+    fn unlock_byte(&mut self) {
+        if let Some(byte) = self.byte.take() {
+            // The lock ends with the process at the latest.
+            let _ = ranges::unlock(&self.file, range(byte));
+        }
+    }
+
     /// Returns `true` if it is still the file at its path.
     fn is_in_place(&self) -> bool {
         let there = std::fs::symlink_metadata(&self.path);
@@ -256,23 +264,24 @@ impl FileRecords {
     }
 
     /// Makes a `change` to the records, and returns `true`, unless it returns `false`. The file is removed if it has
-    /// none left, and not created for that.
+    /// none left.
     async fn change(
         &mut self,
-        removes: bool,
         change: impl FnOnce(&mut Content, &mut Sheet) -> Result<bool, String>,
     ) -> Result<bool, Error> {
-        self.find()?;
-        if removes && !self.is_there() {
-            return Ok(true);
-        }
         let work = |sheet: &mut Sheet| {
-            let mut content = read(&sheet.file, sheet.byte)?;
-            content.version = i64::try_from(wall_millis()).unwrap_or_default().max(content.version + 1);
+            let (byte, mut content) = (sheet.byte, read(&sheet.file, sheet.byte)?);
+            content.version = i64::try_from(wall_millis()).unwrap_or_default().max(content.version.saturating_add(1));
             if !change(&mut content, sheet)? {
                 return Ok(false);
             }
-            write(&sheet.file, &content)?;
+            if let Err(reason) = write(&sheet.file, &content) {
+                if byte.is_none() {
+                    // Another record, which has ended, may still name it.
+                    sheet.unlock_byte();
+                }
+                return Err(reason);
+            }
             if content.records.is_empty() {
                 // While it is locked: a process that waits to lock it notices that it is not in place. If it cannot be
                 // removed, it stays, without records.
@@ -284,9 +293,10 @@ impl FileRecords {
     }
 
     /// Returns `true` if the file exists.
-    fn is_there(&self) -> bool {
+    fn is_there(&mut self) -> Result<bool, Error> {
+        self.find()?;
         let path = self.place.as_ref().map(|(place, name)| place.path.join(name));
-        path.is_some_and(|path| std::fs::symlink_metadata(path).is_ok())
+        Ok(path.is_some_and(|path| std::fs::symlink_metadata(path).is_ok()))
     }
 }
 
@@ -297,10 +307,6 @@ impl Records for FileRecords {
     }
 
     async fn connect(&mut self) -> Result<(), Error> {
-        self.find()
-    }
-
-    async fn connect_in_order(&mut self) -> Result<(), Error> {
         self.find()
     }
 
@@ -317,6 +323,9 @@ impl Records for FileRecords {
 
     async fn put(&mut self, name: &str, text: &str, life: Duration, seen: Option<Moment>) -> Result<bool, Error> {
         let removes = life.is_zero();
+        if removes && !self.is_there()? {
+            return Ok(true);
+        }
         let until = wall_millis().saturating_add(millis(life));
         let put = |content: &mut Content, sheet: &mut Sheet| {
             let newer = |kept: &Kept| kept.name == name && seen.is_some_and(|seen| kept.version > seen.version);
@@ -325,10 +334,7 @@ impl Records for FileRecords {
             }
             content.records.retain(|kept| kept.name != name);
             if removes {
-                if let Some(byte) = sheet.byte.take() {
-                    // The lock ends with the process at the latest.
-                    let _ = ranges::unlock(&sheet.file, range(byte));
-                }
+                sheet.unlock_byte();
                 return Ok(true);
             }
             // One that has ended is gone from the content by now: its byte can be taken.
@@ -340,10 +346,13 @@ impl Records for FileRecords {
             content.records.push(Kept { name, text, version, until, byte });
             Ok(true)
         };
-        self.change(removes, put).await
+        self.change(put).await
     }
 
     async fn amend(&mut self, records: &[Record], _seen: Moment) -> Result<bool, Error> {
+        if !self.is_there()? {
+            return Ok(false);
+        }
         let amend = |content: &mut Content, _: &mut Sheet| {
             for Record { name, text, version } in records {
                 let there = content.records.iter_mut().find(|kept| kept.name == *name && kept.version == *version);
@@ -352,12 +361,11 @@ impl Records for FileRecords {
             }
             Ok(true)
         };
-        self.change(false, amend).await
+        self.change(amend).await
     }
 
     async fn clear(&mut self) -> Result<(), Error> {
-        self.find()?;
-        if !self.is_there() {
+        if !self.is_there()? {
             return Ok(());
         }
         let clear = |sheet: &mut Sheet| match is_ours(&sheet.file) {

@@ -10,7 +10,7 @@ barrier are the marks of its parties, each under the party's name, kept for its 
 use std::time::Duration;
 
 use crate::backend::error::Error;
-use crate::backend::meeting::rule::{Mark, Step, step};
+use crate::backend::meeting::rule::{Mark, Step, step, to_open};
 use crate::backend::meeting::{Arrivals, Barrier, Gathering, Latch, LatchFailure, Meeting, contended};
 
 /// The prefix of a record's name for an arrival.
@@ -19,7 +19,7 @@ const ARRIVED: &str = "n";
 const FAILURE: &str = "f";
 /// Number of times that a look is repeated because the records have changed before it could act.
 const LOOKS: usize = 64;
-/// The interval at which a waiter at a latch looks again without a notification.
+/// The longest time after which a waiter looks again without a notification.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// A text under a name.
@@ -64,7 +64,9 @@ pub(crate) trait Records {
     async fn connect(&mut self) -> Result<(), Error>;
 
     /// Makes sure that there is a connection on which requests come after all earlier ones.
-    async fn connect_in_order(&mut self) -> Result<(), Error>;
+    async fn connect_in_order(&mut self) -> Result<(), Error> {
+        self.connect().await
+    }
 
     /// Reads the first `most` records. If this dlock's record is among them, it lasts for most of a lease from now on.
     async fn read(&mut self, most: usize) -> Result<Page, Error>;
@@ -84,7 +86,12 @@ pub(crate) trait Records {
     /// Resolves when something has changed since the last read, and after `at_most`.
     async fn changed(&mut self, at_most: Duration) -> Result<(), Error>;
 
-    /// Ends what this dlock has at the service besides its records. Best effort; connects by itself if need be.
+    /// Returns `true` if [`Records::close`] also removes this dlock's record at a barrier, even one that is on its way.
+    fn close_removes(&self) -> bool {
+        false
+    }
+
+    /// Ends what this dlock has at the service for as long as it runs. Best effort; connects by itself if need be.
     async fn close(&mut self) {}
 }
 
@@ -187,8 +194,7 @@ impl RecordedBarrier {
                     }
                 }
                 Step::Open => {
-                    let waiting = marks.iter().filter(|mark| mark.waits_with(&self.own));
-                    let opened: Vec<_> = waiting.map(|mark| mark.opened().record()).collect();
+                    let opened: Vec<_> = to_open(&marks, &self.own).map(|mark| mark.opened().record()).collect();
                     self.records.amend(&opened, seen).await?;
                 }
             }
@@ -207,7 +213,9 @@ impl RecordedBarrier {
             let is_done = match marks.iter().find(|mark| mark.name == self.own.name) {
                 Some(mark) if mark.id == self.own.id && mark.open && !open => return Ok(true),
                 // A newer process has its place. Our arrival, if it is still on its way, finds that it was overtaken.
-                Some(mark) if mark.id != self.own.id => self.records.amend(&[mark.record()], seen).await?,
+                Some(mark) if mark.id != self.own.id => {
+                    self.records.close_removes() || self.records.amend(&[mark.record()], seen).await?
+                }
                 _ => self.remove(seen).await?,
             };
             if is_done {
@@ -235,7 +243,7 @@ impl Barrier for RecordedBarrier {
 
     async fn changed(&mut self) -> Result<(), Error> {
         let lease = self.records.meeting().lease;
-        self.records.changed(lease / 3).await
+        self.records.changed(AGAIN.min(lease / 3)).await
     }
 
     async fn withdraw(&mut self) -> Result<bool, Error> {
@@ -243,8 +251,10 @@ impl Barrier for RecordedBarrier {
     }
 
     async fn close(&mut self) {
-        // If this fails, the mark ends with its lease.
-        let _ = self.take_away(true).await;
+        if !self.records.close_removes() {
+            // If this fails, the mark ends with its lease.
+            let _ = self.take_away(true).await;
+        }
         self.records.close().await;
     }
 }

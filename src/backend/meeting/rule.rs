@@ -2,8 +2,8 @@
 The rule of a barrier, as a pure function of the marks that are there: whether to make our mark, to open the barrier for
 all, or what to report. For backends that cannot decide at the server.
 
-The marks must not have changed when the decision is carried out: then all parties that wait at the moment of opening
-are opened, and a mark that was seen waiting and is gone belonged to a party that has left or died.
+The marks that it names must not have changed when the decision is carried out. The barrier opens for as many parties as
+it is for, the first to come: so a mark that was seen waiting and is gone belonged to a party that has left or died.
 */
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub(crate) struct Mark {
     pub parties: u32,
     /// `true` if the barrier has opened for it.
     pub open: bool,
-    /// Smaller for earlier arrivals; the same for all if arrivals cannot cross.
+    /// Smaller for earlier arrivals.
     #[serde(skip)]
     pub order: i64,
 }
@@ -62,7 +62,7 @@ pub(crate) enum Step {
     Join,
     /// Remove our mark, unless it is open by now, and report this.
     Leave(Gathering),
-    /// Mark all parties that wait for as many as we do as open, including ourselves.
+    /// Mark the parties of [`to_open`] as open.
     Open,
     /// Do nothing more, and report this.
     Tell(Gathering),
@@ -99,6 +99,13 @@ pub(crate) fn step(marks: &[Mark], own: &Mark, arrives: bool) -> Step {
     } else {
         Step::Tell(Gathering::Waiting(names(waiting())))
     }
+}
+
+/// Returns the marks to open: the first that wait for as many parties as `own`, and no more than that.
+pub(crate) fn to_open<'a>(marks: &'a [Mark], own: &Mark) -> impl Iterator<Item = &'a Mark> {
+    let mut waiting: Vec<&Mark> = marks.iter().filter(|mark| mark.waits_with(own)).collect();
+    waiting.sort_by_key(|mark| mark.order);
+    waiting.into_iter().take(usize::try_from(own.parties).unwrap_or(usize::MAX))
 }
 
 fn names<'a>(marks: impl Iterator<Item = &'a Mark>) -> Vec<String> {
@@ -173,6 +180,9 @@ mod tests {
         ] {
             assert_eq!(step(&marks(there), own, arrives), expected, "{there:?}, arrives: {arrives}");
         }
+        let opened = |there: &str| to_open(&marks(there), own).map(|mark| mark.name.clone()).collect::<String>();
+        assert_eq!(opened("a1/3@4 b1/3@2 c1/3@1 d1/3@3 e1/2@0 f1/3!@0"), "cbd");
+        assert_eq!(opened("a1/3@4 b1/3@2 c1/3@5"), "bac");
         let alone = &marks("a1/1")[0];
         assert_eq!(step(&[], alone, true), Step::Join);
         assert_eq!(step(&marks("a1/1"), alone, true), Step::Open);

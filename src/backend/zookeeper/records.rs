@@ -7,8 +7,8 @@ Those of a latch are persistent, and begin with the time for which they count, i
 measures it, which a look reads by writing to the directory.
 
 Those of a barrier are ephemeral. Each one that is made also writes to the directory, so that its version shows whether
-that has happened since a look. A request that depends on a look names that version and those of the nodes: it fails as
-a whole if anything has changed.
+that has happened since a look. A request that opens a barrier names that version and those of the nodes: it fails as a
+whole if anything has changed.
 */
 
 use std::collections::{BTreeSet, HashMap};
@@ -76,7 +76,7 @@ enum Change {
     Check(String, i32),
     Create(String, String),
     /// Replaces the data, in this version.
-    Set(String, String, Option<i32>),
+    Set(String, String, i32),
     /// Raises the version of a directory.
     Touch(String),
     Delete(String, Option<i32>),
@@ -224,7 +224,7 @@ impl ZookeeperRecords {
                 match change {
                     Change::Check(path, version) => writer.add_check_version(path, *version)?,
                     Change::Create(path, data) => writer.add_create(path, data.as_bytes(), &options)?,
-                    Change::Set(path, data, version) => writer.add_set_data(path, data.as_bytes(), *version)?,
+                    Change::Set(path, data, version) => writer.add_set_data(path, data.as_bytes(), Some(*version))?,
                     Change::Touch(path) => writer.add_set_data(path, MADE_BY_DLOCK, None)?,
                     Change::Delete(path, version) => writer.add_delete(path, *version)?,
                 }
@@ -262,7 +262,7 @@ impl ZookeeperRecords {
     }
 
     /// Reads the records of a latch that count now.
-    async fn kept(&mut self) -> Result<Vec<Record>, ZkError> {
+    async fn arrivals(&mut self) -> Result<Vec<Record>, ZkError> {
         let now = u64::try_from(self.touch().await?.mtime).unwrap_or_default();
         let nodes: BTreeSet<String> = self.list().await?.into_iter().collect();
         self.seen.ends.retain(|node, (until, _)| *until > now && nodes.contains(node));
@@ -307,9 +307,11 @@ impl ZookeeperRecords {
         for (node, data, stat) in self.read_nodes(&nodes).await? {
             let name = decoded(&node);
             self.seen.nodes.insert(node, (stat.mzxid, stat.version));
-            let is_ours = Mark::read(&name, &data).is_some_and(|mark| mark.id == self.meeting.id.as_str());
+            let own = |mark: &Mark| mark.id == self.meeting.id.as_str() && !mark.open;
             // One of an earlier session of ours is about to disappear.
-            if !is_ours || self.contender.session.as_ref().is_some_and(|session| session.is_own(&stat)) {
+            if !Mark::read(&name, &data).is_some_and(|mark| own(&mark))
+                || self.contender.session.as_ref().is_some_and(|session| session.is_own(&stat))
+            {
                 records.push(Record { name, text: String::from_utf8_lossy(&data).into_owned(), version: stat.mzxid });
             }
         }
@@ -317,10 +319,23 @@ impl ZookeeperRecords {
     }
 
     async fn remove_all(&mut self) -> Result<(), ZkError> {
-        for node in absent(self.list().await)?.unwrap_or_default() {
+        let Some(nodes) = absent(self.list().await)? else { return Ok(()) };
+        self.has_written = true;
+        for node in nodes {
             let path = self.node(&node);
             absent(self.ask(|client| async move { client.delete(&path, None).await }).await)?;
-            self.has_written = true;
+        }
+        Ok(())
+    }
+
+    /// Removes our own node at a barrier.
+    async fn remove_own(&mut self) -> Result<(), ZkError> {
+        let node = encoded(&self.meeting.name);
+        let read = self.read_nodes(std::slice::from_ref(&node)).await?;
+        let is_own = |stat: &Stat| self.contender.session.as_ref().is_some_and(|session| session.is_own(stat));
+        if let Some((_, _, stat)) = read.into_iter().find(|(_, _, stat)| is_own(stat)) {
+            let path = self.node(&node);
+            absent(self.ask(|client| async move { client.delete(&path, Some(stat.version)).await }).await)?;
         }
         Ok(())
     }
@@ -340,13 +355,8 @@ impl Records for ZookeeperRecords {
         }
     }
 
-    /// The requests of a session keep their order.
-    async fn connect_in_order(&mut self) -> Result<(), Error> {
-        self.connect().await
-    }
-
     async fn read(&mut self, most: usize) -> Result<Page, Error> {
-        let read = if self.kind == Kind::Latch { self.kept().await } else { self.marks().await };
+        let read = if self.kind == Kind::Latch { self.arrivals().await } else { self.marks().await };
         let mut records = read.map_err(|error| self.explain(&error))?;
         records.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let count = records.len().try_into().unwrap_or(u64::MAX);
@@ -362,39 +372,36 @@ impl Records for ZookeeperRecords {
             let is_done = done.map_err(|error| self.explain(&error))?;
             return if is_done { Ok(true) } else { Err(contended(&self.meeting.key)) };
         }
-        let there = self.seen.nodes.get(&node).copied();
+        let (there, removes) = (self.seen.nodes.get(&node).copied(), life.is_zero());
+        if removes && there.is_none() {
+            return Ok(true);
+        }
+        if self.seen.directory.is_none() {
+            return match self.make().await {
+                Err(error) if !is_late(&error) => Err(self.explain(&error)),
+                _ => Ok(false),
+            };
+        }
+        // A node that was made anew has the first version again.
+        let asked = path.clone();
+        let now = self.ask(|client| async move { client.check_stat(&asked).await }).await;
+        if now.map_err(|error| self.explain(&error))?.map(|stat| stat.mzxid) != there.map(|(change, _)| change) {
+            return Ok(false);
+        }
         let delete = there.map(|(_, version)| Change::Delete(path.clone(), Some(version)));
-        if !life.is_zero() {
-            if self.seen.directory.is_none() {
-                return self.make().await.map(|()| false).map_err(|error| self.explain(&error));
-            }
-            // A node that was made anew has the first version again.
-            let asked = path.clone();
-            let now = self.ask(|client| async move { client.check_stat(&asked).await }).await;
-            let now = now.map_err(|error| self.explain(&error))?;
-            if now.map(|stat| stat.mzxid) != there.map(|(change, _)| change) {
-                return Ok(false);
-            }
-            let create = Change::Create(path, text.to_owned());
-            let touch = Change::Touch(self.directory());
-            return self.commit_seen([touch].into_iter().chain(delete).chain([create]).collect()).await;
-        }
-        match (self.seen.directory, delete) {
-            (Some(version), Some(delete)) => {
-                self.commit_seen(vec![Change::Check(self.directory(), version), delete]).await
-            }
-            _ => Ok(true),
-        }
+        let make = [Change::Touch(self.directory()), Change::Create(path, text.to_owned())];
+        let make = make.into_iter().filter(|_| !removes);
+        self.commit_seen(delete.into_iter().chain(make).collect()).await
     }
 
     async fn amend(&mut self, records: &[Record], _seen: Moment) -> Result<bool, Error> {
         let Some(version) = self.seen.directory else { return Ok(false) };
-        let set = |record: &Record| {
+        let mut changes = vec![Change::Check(self.directory(), version)];
+        for record in records {
             let node = encoded(&record.name);
-            let version = self.seen.nodes.get(&node).map(|(_, version)| *version);
-            Change::Set(self.node(&node), record.text.clone(), version)
-        };
-        let changes = [Change::Check(self.directory(), version)].into_iter().chain(records.iter().map(set)).collect();
+            let Some((_, version)) = self.seen.nodes.get(&node) else { return Ok(false) };
+            changes.push(Change::Set(self.node(&node), record.text.clone(), *version));
+        }
         self.commit_seen(changes).await
     }
 
@@ -412,10 +419,18 @@ impl Records for ZookeeperRecords {
         Ok(())
     }
 
-    /// Removes our directory and, without a user, those above it that dlock created, as long as they are empty. Ends
-    /// the session. Whatever cannot be removed is left.
+    fn close_removes(&self) -> bool {
+        true
+    }
+
+    /// Removes our node at a barrier, our directory and, without a user, those above it that dlock created, as long as
+    /// they are empty. Ends the session. Whatever cannot be removed is left.
     async fn close(&mut self) {
         (self.children, self.own) = (None, None);
+        if self.kind == Kind::Barrier && self.has_written {
+            // If this fails, it ends with the session.
+            let _ = self.remove_own().await;
+        }
         if self.has_written && self.contender.session.as_ref().is_some_and(|session| session.end().is_none()) {
             let above = if self.has_user() { Vec::new() } else { self.above() };
             let directories = [above, vec![self.directory()]].concat();
