@@ -114,7 +114,7 @@ pub struct Daemon {
 impl Daemon {
     /// A server that is not running yet. Its directory belongs to the user that it will run as.
     pub fn new(name: &str) -> Self {
-        let directory = scratch::directory(&format!("dlock-{name}-"));
+        let directory = scratch::server_directory(&format!("dlock-{name}-"));
         give_to_nobody(directory.path());
         Self {
             name: name.to_owned(),

@@ -123,8 +123,16 @@ impl Drop for Scratch {
 
 /// A fresh directory of mode 0755 that every user can reach, removed when dropped.
 pub fn directory(prefix: &str) -> TempDir {
+    directory_in(env::temp_dir(), prefix)
+}
+
+/// The same for a server, in `SERVER_TMPDIR` if that is set: `tests/run` names a directory in memory there.
+pub fn server_directory(prefix: &str) -> TempDir {
+    directory_in(env::var_os("SERVER_TMPDIR").map_or_else(env::temp_dir, PathBuf::from), prefix)
+}
+
+fn directory_in(ours: PathBuf, prefix: &str) -> TempDir {
     let everybody = |path: &&Path| fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
-    let ours = env::temp_dir();
     // Servers and commands that run as another user cannot use a private TMPDIR.
     let base = if ours.ancestors().all(|path| everybody(&path)) { ours } else { PathBuf::from("/tmp") };
     // As the kernel spells it, so that paths in `/proc` compare.
