@@ -302,7 +302,10 @@ impl ZookeeperRecords {
         let path = self.node(&encoded(&self.meeting.name));
         let watched = self.ask(|client| async move { client.get_and_watch_data(&path).await }).await;
         self.own = absent(watched)?.map(|(_, _, watcher)| watcher);
-        let nodes = absent(self.list().await)?.unwrap_or_default();
+        let mut nodes = absent(self.list().await)?.unwrap_or_default();
+        // Our own node is read last: if it is not open yet, nobody whose node is missing has passed and gone.
+        let own = encoded(&self.meeting.name);
+        nodes.sort_by_key(|node| *node == own);
         let mut records = Vec::new();
         for (node, data, stat) in self.read_nodes(&nodes).await? {
             let name = decoded(&node);
