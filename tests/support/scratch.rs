@@ -126,7 +126,8 @@ pub fn directory(prefix: &str) -> TempDir {
     directory_in(env::temp_dir(), prefix)
 }
 
-/// The same for a server, in `SERVER_TMPDIR` if that is set: `tests/run` names a directory in memory there.
+/// A directory as [`directory`] makes them, for the data of a server. It is in `SERVER_TMPDIR` if that is set, which
+/// `tests/run` sets to a directory in memory.
 pub fn server_directory(prefix: &str) -> TempDir {
     directory_in(env::var_os("SERVER_TMPDIR").map_or_else(env::temp_dir, PathBuf::from), prefix)
 }

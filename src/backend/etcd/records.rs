@@ -1,8 +1,8 @@
 /*!
 The records of latches and barriers at etcd: see [`records`](crate::backend::meeting::records). They are the keys
 `NS/KEY␁latch/NAME` and `NS/KEY␁meet/NAME`: no lock's, because a control character follows the lock's name, and no name
-contains one. Each has its writer's lease, and the parties of a barrier extend theirs. The revision of a key's last write is its
-version.
+contains one. Each has its writer's lease, and the parties of a barrier extend theirs. The revision of a key's last
+write is its version.
 */
 
 use std::time::Duration;
@@ -163,18 +163,20 @@ impl Records for EtcdRecords {
         let put = TxnOp::put(key.as_str(), if removes { "" } else { text }, Some(options));
         match self.put_all(seen.map(unwritten).into_iter().collect(), vec![put]).await {
             Ok(None) => return Ok(false),
-            Ok(Some(_)) if removes => self.revoke(self.lease).await?,
-            Ok(Some(former)) => {
-                if seen.is_some() {
-                    return Ok(true);
-                }
+            Ok(Some(_)) if removes => {
+                self.revoke(self.lease).await?;
+                self.granted = None;
+            }
+            Ok(Some(former)) if seen.is_none() => {
+                // From here on the record keeps its lease, also if this future is dropped.
+                self.granted = None;
                 self.end_leases_of(&former).await;
             }
+            Ok(Some(_)) => {}
             // Our record has ended with its lease.
-            Err(Fault::NoLease(_)) if removes => return Ok(true),
+            Err(Fault::NoLease(_)) if removes => {}
             Err(fault) => return Err(fault.into()),
         }
-        self.granted = None;
         Ok(true)
     }
 

@@ -76,8 +76,8 @@ pub(crate) trait Records {
     /// otherwise it lasts for `life` from now on, and is always written. With a `life` of zero, the record is removed.
     async fn put(&mut self, name: &str, text: &str, life: Duration, seen: Option<Moment>) -> Result<bool, Error>;
 
-    /// Replaces the texts of these `records` if all of them still have their versions, of the last read at the moment
-    /// `seen`; returns `true` if that was done. They do not last longer for that.
+    /// Replaces the texts of these `records`, which were last read at the moment `seen`, if none of them has changed
+    /// since; returns `true` if that was done. They do not last longer for that.
     async fn amend(&mut self, records: &[Record], seen: Moment) -> Result<bool, Error>;
 
     /// Removes all records.
@@ -91,7 +91,7 @@ pub(crate) trait Records {
         false
     }
 
-    /// Ends what this dlock has at the service for as long as it runs. Best effort; connects by itself if need be.
+    /// Ends everything at the service that is tied to this process. Best effort; connects by itself if need be.
     async fn close(&mut self) {}
 }
 

@@ -2,8 +2,8 @@
 The rule of a barrier, as a pure function of the marks that are there: whether to make our mark, to open the barrier for
 all, or what to report. For backends that cannot decide at the server.
 
-The marks that it names must not have changed when the decision is carried out. The barrier opens for as many parties as
-it is for, the first to come: so a mark that was seen waiting and is gone belonged to a party that has left or died.
+A decision may be carried out only if the marks it names have not changed since. A barrier opens for the parties that
+came first, and never for more than it waits for: so a party whose mark was seen waiting and is gone has left or died.
 */
 
 use serde::{Deserialize, Serialize};

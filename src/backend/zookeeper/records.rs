@@ -70,6 +70,13 @@ fn is_late(error: &ZkError) -> bool {
     matches!(error, ZkError::BadVersion | ZkError::NoNode | ZkError::NodeExists)
 }
 
+/// Returns a barrier's nodes in the order in which to read them: if our own, the last one, is not open yet, no party
+/// whose node was missing has passed and gone.
+fn own_last(mut nodes: Vec<String>, own: &str) -> Vec<String> {
+    nodes.sort_by_key(|node| node == own);
+    nodes
+}
+
 /// A change to a node, by its path.
 enum Change {
     /// Fails unless the node has this version.
@@ -299,20 +306,18 @@ impl ZookeeperRecords {
         // The version is read before the nodes, so that none of them is older; our own node is watched before it is
         // read, so that no change is missed.
         self.seen.directory = Some(directory.version);
-        let path = self.node(&encoded(&self.meeting.name));
+        let own = encoded(&self.meeting.name);
+        let path = self.node(&own);
         let watched = self.ask(|client| async move { client.get_and_watch_data(&path).await }).await;
         self.own = absent(watched)?.map(|(_, _, watcher)| watcher);
-        let mut nodes = absent(self.list().await)?.unwrap_or_default();
-        // Our own node is read last: if it is not open yet, nobody whose node is missing has passed and gone.
-        let own = encoded(&self.meeting.name);
-        nodes.sort_by_key(|node| *node == own);
+        let nodes = own_last(absent(self.list().await)?.unwrap_or_default(), &own);
         let mut records = Vec::new();
         for (node, data, stat) in self.read_nodes(&nodes).await? {
             let name = decoded(&node);
             self.seen.nodes.insert(node, (stat.mzxid, stat.version));
-            let own = |mark: &Mark| mark.id == self.meeting.id.as_str() && !mark.open;
+            let is_waiting_as_us = |mark: Mark| mark.id == self.meeting.id.as_str() && !mark.open;
             // One of an earlier session of ours is about to disappear.
-            if !Mark::read(&name, &data).is_some_and(|mark| own(&mark))
+            if !Mark::read(&name, &data).is_some_and(is_waiting_as_us)
                 || self.contender.session.as_ref().is_some_and(|session| session.is_own(&stat))
             {
                 records.push(Record { name, text: String::from_utf8_lossy(&data).into_owned(), version: stat.mzxid });
@@ -321,6 +326,7 @@ impl ZookeeperRecords {
         Ok(records)
     }
 
+    /// Removes all nodes in our directory.
     async fn remove_all(&mut self) -> Result<(), ZkError> {
         let Some(nodes) = absent(self.list().await)? else { return Ok(()) };
         self.has_written = true;
@@ -465,6 +471,11 @@ mod tests {
             assert!(!node.contains(['/', '.', '!']) && !node.is_empty(), "{node}");
             assert_eq!(decoded(&node), name);
         }
+    }
+
+    #[test]
+    fn our_own_mark_is_read_last() {
+        assert_eq!(own_last(["b", "a", "c"].map(str::to_owned).to_vec(), "b"), ["a", "c", "b"]);
     }
 
     #[test]
