@@ -9,6 +9,7 @@ use crate::backend::contract::service::Service;
 use crate::backend::error::ErrorKind;
 use crate::exit::{Exit, Failure};
 use crate::holder::Owner;
+use crate::printable::show_local_times;
 use crate::report::Report;
 use crate::report::event::meeting::{Kind, MeetingEvent};
 use crate::report::event::{Event, Lack, Step};
@@ -61,15 +62,16 @@ pub(super) fn service(
         .target
         .open(&connection.options)
         .map_err(|mistake| Failure::new(Exit::Usage, Event::Settings(mistake)))?;
-    tell_of_password(connection, report);
+    begin_reports(connection, report);
     if let Some(unknown) = unknown {
         report.tell(unknown);
     }
     Ok(service)
 }
 
-/// Reports warnings about the password.
-pub(super) fn tell_of_password(connection: &Connection, report: &Report) {
+/// Reports warnings about the password; from now on, people are shown times in the zone that this connection names.
+pub(super) fn begin_reports(connection: &Connection, report: &Report) {
+    show_local_times(connection.has_local_times);
     if let Some(file) = &connection.exposed {
         report.tell(&Event::PasswordExposed(file.display().to_string()));
     }

@@ -12,7 +12,7 @@ use crate::backend::url::Target;
 use crate::cli::{Connects, Zone};
 use crate::exit::Failure;
 use crate::key::{Keys, Namespace};
-use crate::printable::{flag, show_local_times};
+use crate::printable::flag;
 use crate::report::event::{Event, Lock};
 use crate::settings::layers::{Given, Layers, Secret};
 use crate::settings::origin::Origin;
@@ -80,6 +80,8 @@ pub(crate) struct Connection {
     pub options: Options,
     /// `true` if a flag, a variable or a config file names the backend.
     pub chosen: bool,
+    /// `true` if people are shown times in this host's time zone.
+    pub has_local_times: bool,
     /// Time limit for connecting.
     pub connect_timeout: Duration,
     /// `true` if there is a password, which other processes must not find in our memory.
@@ -142,9 +144,8 @@ impl ConnectionValues {
         }
     }
 
-    /// Checks the values and reads the password file. From now on, people are shown times in the zone of these values.
+    /// Checks the values and reads the password file.
     pub(crate) fn check(&self) -> Result<Connection, Failure> {
-        show_local_times(self.time.value == Zone::Local);
         let Reached { namespace, mut target, withheld } = self.reached()?;
         let password = match &self.secret {
             Some(secret) if withheld.is_none() => password(secret, self.limits())?,
@@ -154,13 +155,23 @@ impl ConnectionValues {
         let is_usable = |user: &&Given<String>| withheld.is_none() || user.is_of_this_run();
         let user = self.user.as_ref().filter(is_usable).map(|user| user.value.clone()).filter(|user| !user.is_empty());
         target.add_credentials(user, password.text);
-        let (exposed, has_password) = (password.exposed, target.has_password());
+        let has_password = target.has_password();
         let tls = if target.is_tls() == Some(true) { self.tls_files()? } else { TlsFiles::default() };
         let replicas = self.replicas.as_ref().map_or(0, |replicas| replicas.value);
         let options = Options { tls, replicas, strict_fencing: self.strict_fencing.is_some() };
-        let (chosen, connect_timeout) = (self.backend.is_some(), self.connect_timeout.value);
         let flags = self.flags(&target);
-        Ok(Connection { namespace, target, options, chosen, connect_timeout, has_password, exposed, withheld, flags })
+        Ok(Connection {
+            namespace,
+            target,
+            options,
+            chosen: self.backend.is_some(),
+            has_local_times: self.time.value == Zone::Local,
+            connect_timeout: self.connect_timeout.value,
+            has_password,
+            exposed: password.exposed,
+            withheld,
+            flags,
+        })
     }
 
     /// Returns the place of the service, the credentials and the TLS files as flags, quoted for a shell.

@@ -12,7 +12,7 @@ use crate::backend::contract::contender::Contender;
 use crate::backend::contract::service::Service;
 use crate::command::run::rescue::Below;
 use crate::command::run::{environment, nested};
-use crate::command::session::tell_of_password;
+use crate::command::session::begin_reports;
 use crate::command::traces::Traces;
 use crate::command::{gripping, journal};
 use crate::exit::{Exit, Failure};
@@ -104,7 +104,7 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     }
     sweep.reserve().map_err(|_| lacking(Step::Supervision, Lack::Unfit(Unfit::Descriptors)))?;
     let below = Below { spared, sweep };
-    tell_of_password(&settings.connection, report);
+    begin_reports(&settings.connection, report);
     if !settings.connection.chosen {
         report.tell(&Event::NoBackendChosen);
     }
