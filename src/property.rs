@@ -12,14 +12,14 @@ use proptest::test_runner::{Config, RngSeed, TestCaseResult, TestRunner};
 pub(crate) type Holds = TestCaseResult;
 
 /// Returns the number in the environment variable of this name.
-pub(crate) fn wish(name: &str) -> Option<u64> {
+pub(crate) fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
 /// Fails unless `property` holds for `cases` values of `strategy`, or for `PROPTEST_CASES` values if that is more.
 pub(crate) fn holds<S: Strategy>(cases: u32, strategy: S, property: impl Fn(S::Value) -> Holds) {
-    let seed = wish("PROPTEST_RNG_SEED").unwrap_or_else(|| getrandom::u64().expect("random numbers"));
-    let cases = wish("PROPTEST_CASES").and_then(|asked| u32::try_from(asked).ok()).map_or(cases, |n| n.max(cases));
+    let seed = from_env("PROPTEST_RNG_SEED").unwrap_or_else(|| getrandom::u64().expect("random numbers"));
+    let cases = from_env("PROPTEST_CASES").and_then(|asked| u32::try_from(asked).ok()).map_or(cases, |n| n.max(cases));
     let config = Config {
         cases,
         rng_seed: RngSeed::Fixed(seed),

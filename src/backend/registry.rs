@@ -82,7 +82,7 @@ pub(crate) fn help(least: Meetings) -> String {
     let short: Vec<&str> = forms().filter(|(driver, _)| fits(driver)).map(|(_, form)| form.short).collect();
     let secure = schemes().filter(|(driver, _, scheme)| fits(driver) && scheme.tls == Some(true));
     let tls: Vec<&str> = secure.map(|(.., scheme)| scheme.name).collect();
-    format!("Where the lock is: {}; with TLS {}; default {DEFAULT}", listed(&short, " or "), listed(&tls, " or "))
+    format!("The backend: {}; with TLS {}; default {DEFAULT}", listed(&short, " or "), listed(&tls, " or "))
 }
 
 /// Joins `items` with commas, and with `last` before the last one.
@@ -138,7 +138,7 @@ mod tests {
         );
         assert_eq!(
             help(Meetings::Latches),
-            "Where the lock is: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
+            "The backend: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, \
              file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, \
              redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], \
              postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or \

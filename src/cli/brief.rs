@@ -14,7 +14,7 @@ const COLUMNS: usize = 80;
 type Lines = &'static [(&'static str, &'static str)];
 
 const KEY: (&str, &str) = ("key", "The lock's name");
-const BACKEND: (&str, &str) = ("backend", "Where the lock is; file: (this host) by default");
+const BACKEND: (&str, &str) = ("backend", "The backend; file: (this host) by default");
 const PASSWORD_FILE: (&str, &str) = ("password-file", "Read the backend's password from FILE");
 const QUIET: (&str, &str) = ("quiet", "Errors only");
 const JSON: (&str, &str) = ("json", "Print one JSON document");

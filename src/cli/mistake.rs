@@ -32,14 +32,7 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
         _ => format!("{name} {value}"),
     };
     let text = match error.kind() {
-        ErrorKind::UnknownArgument if ["-k", "--key"].contains(&name) && command(cli, words) == "dlock list" => {
-            "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned()
-        }
-        ErrorKind::UnknownArgument if command(cli, words) == "dlock status" && !name.starts_with('-') => {
-            format!("unexpected argument {name}: did you mean --key {name}?")
-        }
-        ErrorKind::UnknownArgument if name.starts_with('-') => format!("there is no option {name}"),
-        ErrorKind::UnknownArgument => format!("unexpected argument {name}"),
+        ErrorKind::UnknownArgument => unknown(name, words),
         ErrorKind::InvalidSubcommand => {
             format!("there is no subcommand {}", text(error, ContextKind::InvalidSubcommand).unwrap_or_default())
         }
@@ -75,6 +68,24 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
     match meant {
         Some(meant) => Mistake { text: format!("{text}: did you mean {meant}?"), help: None },
         None => Mistake { text, help: Some(command(cli, words)) },
+    }
+}
+
+/// Says what is wrong with an option or argument that the subcommand of `words` does not have, and what it has instead.
+fn unknown(name: &str, words: &[OsString]) -> String {
+    let subcommand = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let is_key = ["-k", "--key"].contains(&name);
+    match subcommand {
+        "list" if is_key => "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned(),
+        "renew" | "release" if is_key => {
+            format!("{subcommand} takes the handle that dlock acquire printed: dlock {subcommand} HANDLE")
+        }
+        _ if name.starts_with('-') => format!("there is no option {name}"),
+        "latch" | "barrier" if words.iter().any(|word| word == "--") => {
+            format!("{subcommand} runs no command; write: dlock {subcommand} … && COMMAND")
+        }
+        "status" | "latch" | "barrier" => format!("unexpected argument {name}: did you mean --key {name}?"),
+        _ => format!("unexpected argument {name}"),
     }
 }
 
@@ -234,6 +245,19 @@ mod tests {
                 Some("dlock list"),
             ),
             (&["status", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock status")),
+            (&["latch", "done", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock latch")),
+            (
+                &["barrier", "-k", "job", "--parties", "2", "--", "true"],
+                false,
+                "barrier runs no command; write: dlock barrier … && COMMAND",
+                Some("dlock barrier"),
+            ),
+            (
+                &["release", "-k", "job"],
+                false,
+                "release takes the handle that dlock acquire printed: dlock release HANDLE",
+                Some("dlock release"),
+            ),
             (&["mutex"], false, "there is no subcommand mutex", Some("dlock")),
             (&["rum"], false, "there is no subcommand rum: did you mean run?", None),
             (&["run", "true"], false, "--key <KEY> is missing", Some("dlock run")),

@@ -35,8 +35,8 @@ fn has_room(mode: Mode, holder: &Holder, beside: u64) -> bool {
 }
 
 /// Returns the message and the exit code for a lock that was not acquired.
-pub(super) fn refused(wish: LockRequest, refused: Refused) -> Failure {
-    let LockRequest { lock, mode, wait_limit, conflict, verbosity } = wish;
+pub(super) fn refused(request: LockRequest, refused: Refused) -> Failure {
+    let LockRequest { lock, mode, wait_limit, conflict, verbosity } = request;
     let within = match wait_limit {
         WaitLimit::For(wait_limit) => Some(wait_limit),
         WaitLimit::None | WaitLimit::Endless => None,
@@ -65,9 +65,9 @@ pub(super) fn refused(wish: LockRequest, refused: Refused) -> Failure {
 
 /// Returns the failure of a subcommand that wants the lock which the handle in its environment holds: it would wait for
 /// itself. `runs` says whether the backend lets commands run under a handle.
-pub(super) fn held_by_own_handle(wish: LockRequest, runs: bool) -> Failure {
-    let event = HandleEvent::OwnHandle { key: wish.lock.key, runs };
-    not_acquired(wish.conflict, wish.verbosity, Event::Handle(event))
+pub(super) fn held_by_own_handle(request: LockRequest, runs: bool) -> Failure {
+    let event = HandleEvent::OwnHandle { key: request.lock.key, runs };
+    not_acquired(request.conflict, request.verbosity, Event::Handle(event))
 }
 
 /// Returns the failure of a subcommand that does not get the lock, with its reason unless it is to be quiet.

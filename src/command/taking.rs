@@ -173,9 +173,13 @@ impl<'a> Taking<'a> {
             }
             Err(why) => {
                 let (wait_limit, conflict, verbosity) = (settings.wait_limit, settings.conflict, settings.verbosity);
-                let wish = LockRequest { lock, mode: Mode::Exclusive, wait_limit, conflict, verbosity };
+                let request = LockRequest { lock, mode: Mode::Exclusive, wait_limit, conflict, verbosity };
                 let runs = settings.connection.target.has_handles();
-                Err(if matches!(why, Refused::Outer(_)) { held_by_own_handle(wish, runs) } else { refused(wish, why) })
+                Err(if matches!(why, Refused::Outer(_)) {
+                    held_by_own_handle(request, runs)
+                } else {
+                    refused(request, why)
+                })
             }
         }
     }

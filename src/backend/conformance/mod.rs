@@ -26,7 +26,7 @@ use crate::backend::contract::service::{Options, Service};
 use crate::backend::url::Target;
 use crate::clock::{Instant, sleep_until};
 use crate::lock::admission::Mode;
-use crate::property::{holds, wish};
+use crate::property::{from_env, holds};
 use crate::support::rendezvous::eventually_within;
 use crate::support::service::Service as Servers;
 
@@ -141,7 +141,7 @@ fn conform<S: Servers>(known: Known, kind: Kind) {
     }
     loop {
         holds(many, plays(kind), |play| one(&play));
-        if Instant::now().since(began).as_secs() >= wish("CONFORMANCE_MINUTES").unwrap_or(0) * 60 {
+        if Instant::now().since(began).as_secs() >= from_env("CONFORMANCE_MINUTES").unwrap_or(0) * 60 {
             break;
         }
     }

@@ -34,7 +34,7 @@ pub(super) struct Table<'a> {
     survey: Box<dyn Survey>,
     /// All owners, including dead ones.
     claims: Vec<Claim>,
-    wishes: Vec<Request>,
+    requests: Vec<Request>,
     /// The owner on each seat, as an index into `claims`.
     seats: Vec<(usize, Box<dyn Contender>)>,
     rule: Rule,
@@ -99,14 +99,14 @@ impl<'a> Table<'a> {
         };
         let claims: Vec<Claim> = play.modes.iter().copied().zip(&play.hold).map(claim).collect();
         let min_hold = |hold: &bool| if *hold { MIN_HOLD } else { 0 };
-        let wish = |(mode, hold): (_, &bool)| Request {
+        let request = |(mode, hold): (_, &bool)| Request {
             mode,
             ttl: TTL,
             heartbeat_ttl: known.heartbeat_ttl,
             min_hold: min_hold(hold),
             once: play.once,
         };
-        let wishes = play.modes.iter().copied().zip(&play.hold).map(wish).collect();
+        let requests = play.modes.iter().copied().zip(&play.hold).map(request).collect();
         let seats = claims.iter().enumerate().map(|(who, claim)| (who, service.contend(claim.clone()))).collect();
         let rule = Rule::of(known.lax);
         Self {
@@ -115,7 +115,7 @@ impl<'a> Table<'a> {
             survey: service.survey(namespace),
             key,
             claims,
-            wishes,
+            requests,
             seats,
             rule,
             granted: BTreeSet::new(),
@@ -149,8 +149,8 @@ impl<'a> Table<'a> {
 
     async fn make(&mut self, made: Move) -> Result<(), String> {
         let now = wall_millis();
-        self.rule.expire(&self.wishes, now);
-        let could = self.rule.could_enter(&self.wishes, now);
+        self.rule.expire(&self.requests, now);
+        let could = self.rule.could_enter(&self.requests, now);
         if let Move::Join(seat) | Move::Pass(seat) | Move::Again(seat, _) | Move::Undo(seat, _) = made
             && self.lost.contains(&self.seats[seat].0)
         {
@@ -183,7 +183,7 @@ impl<'a> Table<'a> {
         };
         let Some((step, seen)) = done else { return Ok(()) };
         let now = wall_millis();
-        self.rule.step(&self.wishes, step, &seen, now)?;
+        self.rule.step(&self.requests, step, &seen, now)?;
         if let Move::Release(seat, _) | Move::Undo(seat, _) = made
             && (!self.known.comes_again && (seen != StepResult::NotMine || matches!(made, Move::Undo(..)))
                 || self.lost.contains(&self.seats[seat].0))
@@ -198,7 +198,7 @@ impl<'a> Table<'a> {
             }
         }
         let is_told = matches!(step, Step::Attempt(..) | Step::Release(..) | Step::Undo(_));
-        match self.rule.could_enter(&self.wishes, now) {
+        match self.rule.could_enter(&self.requests, now) {
             Some(head) if is_told && could != Some(head) && self.known.wakes && self.waits.contains(&head) => {
                 self.hears(head).await
             }
@@ -214,7 +214,7 @@ impl<'a> Table<'a> {
     }
 
     async fn attempt(&mut self, seat: usize, queue: Queue) -> Result<Option<(Step, StepResult)>, String> {
-        let may = self.known.lax.no_queue && self.rule.is_free_for(&self.wishes, self.seats[seat].0);
+        let may = self.known.lax.no_queue && self.rule.is_free_for(&self.requests, self.seats[seat].0);
         let (who, contender) = &mut self.seats[seat];
         let mut tries = 0;
         let seen = loop {
@@ -302,7 +302,7 @@ impl<'a> Table<'a> {
         let claim = Claim { owner: Owner::random().expect("random"), ..self.claims[who].clone() };
         self.seats[seat] = (self.claims.len(), self.service.contend(claim.clone()));
         self.claims.push(claim);
-        self.wishes.push(self.wishes[who]);
+        self.requests.push(self.requests[who]);
     }
 
     fn die(&mut self, seat: usize) -> Option<(Step, StepResult)> {
@@ -368,7 +368,7 @@ impl<'a> Table<'a> {
 
     async fn look_once(&mut self) -> Result<(), String> {
         let found = self.seen().await?;
-        self.rule.expire(&self.wishes, wall_millis());
+        self.rule.expire(&self.requests, wall_millis());
         let unknown = || "?".to_owned();
         let id = |party: &Party| party.published().map_or_else(unknown, |published| published.id.clone());
         let holders: Vec<(String, Option<u32>)> = found.holders.iter().map(|party| (id(party), party.slot)).collect();
@@ -381,7 +381,7 @@ impl<'a> Table<'a> {
         expected.sort();
         let is_clear = line.is_empty()
             || !self.known.lax.mortal && !self.known.lax.turns
-            || !self.known.lax.mortal && !self.rule.anyone_enters(&self.wishes);
+            || !self.known.lax.mortal && !self.rule.anyone_enters(&self.requests);
         if !is_clear {
             return Ok(());
         }

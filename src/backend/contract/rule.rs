@@ -133,8 +133,8 @@ impl PartialEq for Lax {
 
 impl Eq for Lax {}
 
-fn mode_of(wishes: &[Request], who: usize) -> Mode {
-    wishes.get(who).map_or(Mode::Exclusive, |wish| wish.mode)
+fn mode_of(requests: &[Request], who: usize) -> Mode {
+    requests.get(who).map_or(Mode::Exclusive, |request| request.mode)
 }
 
 impl Rule {
@@ -144,8 +144,8 @@ impl Rule {
     }
 
     /// Ends holds that have expired at `now`. A group's hold ends at its millisecond, a key's after it.
-    pub(crate) fn expire(&mut self, wishes: &[Request], now: u64) {
-        self.holds.retain(|hold| match mode_of(wishes, hold.who) {
+    pub(crate) fn expire(&mut self, requests: &[Request], now: u64) {
+        self.holds.retain(|hold| match mode_of(requests, hold.who) {
             Mode::Exclusive => now <= hold.ends,
             _ => now < hold.ends,
         });
@@ -162,30 +162,30 @@ impl Rule {
     }
 
     /// Returns the first live waiter, if it could enter.
-    pub(crate) fn could_enter(&self, wishes: &[Request], now: u64) -> Option<usize> {
+    pub(crate) fn could_enter(&self, requests: &[Request], now: u64) -> Option<usize> {
         let head = self.line.iter().find(|waiter| waiter.ends >= now)?.who;
         // A waiter cannot enter while its own earlier hold is kept.
         let is_kept = self.holds.iter().any(|hold| hold.who == head);
-        (!is_kept && enters(mode_of(wishes, head), self.holds.iter().map(|hold| mode_of(wishes, hold.who))))
+        (!is_kept && enters(mode_of(requests, head), self.holds.iter().map(|hold| mode_of(requests, hold.who))))
             .then_some(head)
     }
 
     /// Carries out `step` at `now`; fails if `seen` is not the expected result.
-    pub(crate) fn step(&mut self, wishes: &[Request], step: Step, seen: &StepResult, now: u64) -> Result<(), String> {
-        self.expire(wishes, now);
+    pub(crate) fn step(&mut self, requests: &[Request], step: Step, seen: &StepResult, now: u64) -> Result<(), String> {
+        self.expire(requests, now);
         let expected = match step {
-            Step::Attempt(who, joins) => self.attempt(wishes, who, joins, seen, now)?,
+            Step::Attempt(who, joins) => self.attempt(requests, who, joins, seen, now)?,
             Step::Renew(who) => match self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done) {
                 Some(hold) => {
-                    hold.extend(&wishes[who], now);
+                    hold.extend(&requests[who], now);
                     let is_lost = self.lax.loses_requests && *seen == StepResult::Extended;
                     if hold.is_asked && !is_lost { StepResult::Asked } else { StepResult::Extended }
                 }
                 None => StepResult::NotMine,
             },
-            Step::Release(who, used) => self.release(wishes, who, used, now),
+            Step::Release(who, used) => self.release(requests, who, used, now),
             Step::Undo(who) => {
-                self.release(wishes, who, Used::No, now);
+                self.release(requests, who, Used::No, now);
                 StepResult::Nothing
             }
             Step::Die(who) => {
@@ -218,10 +218,10 @@ impl Rule {
             }
         };
         if *seen == expected || *seen == StepResult::Nothing {
-            return self.fault(wishes);
+            return self.fault(requests);
         }
         if let (StepResult::Busy { position }, StepResult::Busy { position: expected }) = (seen, &expected)
-            && (position.is_none() || expected.is_none() || self.has_no_places(wishes))
+            && (position.is_none() || expected.is_none() || self.has_no_places(requests))
         {
             return Ok(());
         }
@@ -229,22 +229,22 @@ impl Rule {
     }
 
     /// Returns `true` if positions in the queue may differ from the model's.
-    fn has_no_places(&self, wishes: &[Request]) -> bool {
+    fn has_no_places(&self, requests: &[Request]) -> bool {
         let is_kept = self.holds.iter().any(|hold| hold.is_done);
-        self.lax.no_queue || self.lax.turns && (is_kept || self.anyone_enters(wishes))
+        self.lax.no_queue || self.lax.turns && (is_kept || self.anyone_enters(requests))
     }
 
     /// Returns `true` if no holder and no other waiter blocks this contender.
-    pub(crate) fn is_free_for(&self, wishes: &[Request], who: usize) -> bool {
+    pub(crate) fn is_free_for(&self, requests: &[Request], who: usize) -> bool {
         let others = self.line.iter().any(|waiter| waiter.who != who);
-        !others && enters(wishes[who].mode, self.holds.iter().map(|hold| mode_of(wishes, hold.who)))
+        !others && enters(requests[who].mode, self.holds.iter().map(|hold| mode_of(requests, hold.who)))
     }
 
     /// Returns `true` if a waiter could enter but has not.
-    pub(crate) fn anyone_enters(&self, wishes: &[Request]) -> bool {
-        let mut before: Vec<Mode> = self.holds.iter().map(|hold| mode_of(wishes, hold.who)).collect();
+    pub(crate) fn anyone_enters(&self, requests: &[Request]) -> bool {
+        let mut before: Vec<Mode> = self.holds.iter().map(|hold| mode_of(requests, hold.who)).collect();
         self.line.iter().any(|waiter| {
-            let mode = mode_of(wishes, waiter.who);
+            let mode = mode_of(requests, waiter.who);
             let enters = enters(mode, before.iter().copied());
             before.push(mode);
             enters
@@ -253,26 +253,26 @@ impl Rule {
 
     fn attempt(
         &mut self,
-        wishes: &[Request],
+        requests: &[Request],
         who: usize,
         joins: bool,
         seen: &StepResult,
         now: u64,
     ) -> Result<StepResult, String> {
-        let wish = &wishes[who];
-        if let Some(granted) = self.grant_again(wish, who, seen, now) {
+        let request = &requests[who];
+        if let Some(granted) = self.grant_again(request, who, seen, now) {
             return Ok(granted);
         }
         let is_in_line = self.line.iter().any(|waiter| waiter.who == who);
         let is_late = self.lax.turns && is_in_line && matches!(seen, StepResult::Busy { .. });
-        if wish.once && self.done && !is_late {
+        if request.once && self.done && !is_late {
             self.leave(who);
             self.drop_dead(now);
             return Ok(StepResult::Done);
         }
         let live = self.line.iter().filter(|waiter| waiter.ends >= now);
         let others = self.holds.iter().map(|hold| hold.who).chain(live.map(|waiter| waiter.who));
-        let other = others.map(|who| mode_of(wishes, who)).find(|mode| wish.mode.contradicts(*mode));
+        let other = others.map(|who| mode_of(requests, who)).find(|mode| request.mode.contradicts(*mode));
         if let Some(other) = other
             && (!self.lax.late_slots || matches!(seen, StepResult::OtherSlots(_)))
         {
@@ -285,17 +285,17 @@ impl Rule {
         let waiters: Vec<usize> = waiters.filter(|waiter| waiter.ends >= now).map(|waiter| waiter.who).collect();
         let before = self.holds.iter().map(|hold| hold.who).chain(waiters.iter().copied());
         let is_kept = self.holds.iter().any(|hold| hold.who == who);
-        let may = !is_kept && enters(wish.mode, before.map(|who| mode_of(wishes, who)));
+        let may = !is_kept && enters(request.mode, before.map(|who| mode_of(requests, who)));
         let may_wait = matches!(seen, StepResult::Busy { .. })
-            && (self.lax.turns && wish.mode.slots().is_some() && !waiters.is_empty()
+            && (self.lax.turns && request.mode.slots().is_some() && !waiters.is_empty()
                 || self.lax.mortal && self.waited && !self.holds.is_empty()
                 || self.lax.no_queue && self.line.iter().any(|waiter| waiter.who != who));
         if may && !may_wait {
-            return self.grant(wishes, who, seen, now);
+            return self.grant(requests, who, seen, now);
         }
         self.waited |= joins;
         if joins {
-            let ends = now + wish.heartbeat_ttl;
+            let ends = now + request.heartbeat_ttl;
             match self.line.iter_mut().find(|waiter| waiter.who == who) {
                 Some(waiter) => waiter.ends = ends,
                 None => self.line.push(Waiter { who, ends }),
@@ -306,9 +306,9 @@ impl Rule {
     }
 
     /// An attempt of an owner that holds the lock already: it is granted again.
-    fn grant_again(&mut self, wish: &Request, who: usize, seen: &StepResult, now: u64) -> Option<StepResult> {
+    fn grant_again(&mut self, request: &Request, who: usize, seen: &StepResult, now: u64) -> Option<StepResult> {
         let hold = self.holds.iter_mut().find(|hold| hold.who == who && !hold.is_done)?;
-        hold.extend(wish, now);
+        hold.extend(request, now);
         if let StepResult::Granted { token, .. } = *seen
             && self.lax.last_token
             && token >= hold.token
@@ -318,49 +318,49 @@ impl Rule {
         }
         let granted = StepResult::Granted { token: hold.token, slot: hold.slot };
         self.leave(who);
-        if wish.mode != Mode::Exclusive {
+        if request.mode != Mode::Exclusive {
             self.drop_dead(now);
         }
         Some(granted)
     }
 
-    fn grant(&mut self, wishes: &[Request], who: usize, seen: &StepResult, now: u64) -> Result<StepResult, String> {
-        let wish = &wishes[who];
+    fn grant(&mut self, requests: &[Request], who: usize, seen: &StepResult, now: u64) -> Result<StepResult, String> {
+        let request = &requests[who];
         let StepResult::Granted { token, slot: told } = *seen else {
             return Err(format!("{who} could enter and was told {seen:?}"));
         };
-        let is_shared = self.lax.shared_tokens && wish.mode == Mode::Shared;
+        let is_shared = self.lax.shared_tokens && request.mode == Mode::Shared;
         let least = if is_shared { self.last_alone } else { self.last };
         if token <= least {
             return Err(format!("the token {token} after {least}"));
         }
         let free = |slot: &u32| self.holds.iter().all(|hold| hold.slot != Some(*slot));
-        let lowest = wish.mode.slots().and_then(|slots| (0..slots).find(free));
+        let lowest = request.mode.slots().and_then(|slots| (0..slots).find(free));
         let slot = match told.filter(|told| self.lax.any_slot && free(told)) {
-            Some(slot) if Some(slot) < wish.mode.slots() => Some(slot),
+            Some(slot) if Some(slot) < request.mode.slots() => Some(slot),
             _ => lowest,
         };
         self.last = self.last.max(token);
-        if wish.mode != Mode::Shared {
+        if request.mode != Mode::Shared {
             self.last_alone = self.last;
         }
         self.leave(who);
-        let until = if wish.min_hold > 0 { now + wish.min_hold } else { 0 };
-        let ends = now + wish.ttl;
+        let until = if request.min_hold > 0 { now + request.min_hold } else { 0 };
+        let ends = now + request.ttl;
         self.holds.push(Hold { who, ends, slot, token, until, is_done: false, is_asked: false });
         Ok(StepResult::Granted { token, slot })
     }
 
-    fn release(&mut self, wishes: &[Request], who: usize, used: Used, now: u64) -> StepResult {
+    fn release(&mut self, requests: &[Request], who: usize, used: Used, now: u64) -> StepResult {
         let mut came = StepResult::NotMine;
         if let Some(at) = self.holds.iter().position(|hold| hold.who == who) {
             let hold = &mut self.holds[at];
-            self.done |= !hold.is_done && used == Used::Success && wishes[who].once;
+            self.done |= !hold.is_done && used == Used::Success && requests[who].once;
             if hold.is_done {
                 came = StepResult::Kept;
             } else if used != Used::No && hold.until > now {
                 hold.is_done = true;
-                hold.ends = now + wishes[who].min_hold.min(hold.until - now);
+                hold.ends = now + requests[who].min_hold.min(hold.until - now);
                 came = StepResult::Kept;
             } else {
                 self.holds.remove(at);
@@ -368,15 +368,15 @@ impl Rule {
             }
         }
         self.leave(who);
-        if came == StepResult::Kept || self.holds.iter().all(|hold| mode_of(wishes, hold.who) != Mode::Exclusive) {
+        if came == StepResult::Kept || self.holds.iter().all(|hold| mode_of(requests, hold.who) != Mode::Exclusive) {
             self.drop_dead(now);
         }
         came
     }
 
     /// Checks the model itself: fails if holds exclude each other.
-    fn fault(&self, wishes: &[Request]) -> Result<(), String> {
-        let modes: Vec<Mode> = self.holds.iter().map(|hold| mode_of(wishes, hold.who)).collect();
+    fn fault(&self, requests: &[Request]) -> Result<(), String> {
+        let modes: Vec<Mode> = self.holds.iter().map(|hold| mode_of(requests, hold.who)).collect();
         let together =
             modes.iter().all(|mode| *mode == modes[0]) && modes.first().is_none_or(|m| modes.len() <= m.room());
         if together { Ok(()) } else { Err(format!("{modes:?} together")) }
@@ -389,7 +389,7 @@ impl Hold {
         Self { who: FOREIGN, ends, slot: None, token: 0, until: 0, is_done: false, is_asked: false }
     }
 
-    fn extend(&mut self, wish: &Request, now: u64) {
-        self.ends = now + wish.ttl.max(wish.min_hold.min(self.until.saturating_sub(now)));
+    fn extend(&mut self, request: &Request, now: u64) {
+        self.ends = now + request.ttl.max(request.min_hold.min(self.until.saturating_sub(now)));
     }
 }

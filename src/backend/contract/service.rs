@@ -55,5 +55,5 @@ pub(crate) trait Service: fmt::Debug {
 
     /// Returns the probes that check whether this service keeps its promises to runs with these settings. Nothing is
     /// sent, and nothing connects yet.
-    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes>;
+    fn probes(&self, parameters: CheckParameters) -> Box<dyn Probes>;
 }

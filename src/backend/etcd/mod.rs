@@ -105,8 +105,8 @@ impl Service for EtcdService {
         Box::new(EtcdSurvey::new(cluster, namespace))
     }
 
-    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
-        Box::new(EtcdProbes::new(&self.location, self.tls.clone(), &wish))
+    fn probes(&self, parameters: CheckParameters) -> Box<dyn Probes> {
+        Box::new(EtcdProbes::new(&self.location, self.tls.clone(), &parameters))
     }
 }
 

@@ -171,8 +171,8 @@ impl Member {
 
 impl EtcdProbes {
     /// Probes for the members at `location`; not connected yet.
-    pub(super) fn new(location: &Location, tls: Option<Tls>, wish: &CheckParameters) -> Self {
-        let keys = wish.namespace.prefix('/');
+    pub(super) fn new(location: &Location, tls: Option<Tls>, parameters: &CheckParameters) -> Self {
+        let keys = parameters.namespace.prefix('/');
         let member = |address: &Address| {
             let one = Location { addresses: vec![address.clone()], ..location.clone() };
             let cluster = Cluster::new(one, tls.clone(), keys.clone());
@@ -182,7 +182,7 @@ impl EtcdProbes {
             members: location.addresses.iter().map(member).collect(),
             location: location.clone(),
             tls,
-            ttl: wish.ttl,
+            ttl: parameters.ttl,
         }
     }
 

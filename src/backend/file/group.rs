@@ -20,7 +20,7 @@ use crate::backend::file::kept::MinimumHold;
 use crate::backend::file::line::Step;
 use crate::backend::file::lock_file::{Held, LockFile, Taken, may_enter};
 use crate::backend::file::ranges::{self, Kind, Range};
-use crate::backend::file::seats::{Entry, Seat, other_slots, other_wishes, taken, wish};
+use crate::backend::file::seats::{Entry, Seat, other_slots, other_wanted, taken, wanted_slots};
 use crate::backend::file::text::{clear, write_counter, write_record};
 use crate::backend::file::watch::Watcher;
 use crate::clock::wall_millis;
@@ -148,10 +148,10 @@ impl LockFile {
                 return Ok(seat.mode.slots());
             }
         }
-        for range in other_wishes(slots) {
+        for range in other_wanted(slots) {
             if let Some(found) = conflict(self.files.gate(), range)? {
-                let wish = wish(found).ok_or_else(|| foreign_ranges(self.path()))?;
-                return Ok(Some(wish));
+                let wanted = wanted_slots(found).ok_or_else(|| foreign_ranges(self.path()))?;
+                return Ok(Some(wanted));
             }
         }
         Ok(None)

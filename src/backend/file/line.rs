@@ -25,7 +25,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use crate::backend::contract::contender::Queue;
 use crate::backend::file::kernel::{KernelLocks, Stand, flock, unlock, wait_in_kernel};
 use crate::backend::file::ranges::{self, EXCLUSIVE, FIRST, Kind, LINE, TURNSTILE, WAITERS};
-use crate::backend::file::seats::wish_for;
+use crate::backend::file::seats::wanted_byte;
 use crate::clock::Instant;
 
 /// Number of attempts of a leaving holder to reach the turnstile, and the pause between them.
@@ -236,7 +236,7 @@ impl QueueSeat {
     /// Shows others that this process wants one of this many slots.
     pub(super) fn wants(&mut self, files: &Files, slots: u32) -> io::Result<()> {
         self.is_marked = true;
-        ranges::lock(files.gate(), Kind::Read, wish_for(slots))?;
+        ranges::lock(files.gate(), Kind::Read, wanted_byte(slots))?;
         Ok(())
     }
 
@@ -293,8 +293,8 @@ impl QueueSeat {
 
     /// Returns `true` if a thread waits in the kernel. If it is done, takes over what it has locked.
     fn is_waiting(&mut self) -> io::Result<bool> {
-        let Some((wish, receiver)) = &mut self.pending else { return Ok(false) };
-        let wish = *wish;
+        let Some((awaited, receiver)) = &mut self.pending else { return Ok(false) };
+        let awaited = *awaited;
         let answer = match receiver.try_recv() {
             Err(TryRecvError::Empty) => return Ok(true),
             Err(TryRecvError::Closed) => Err(ended()),
@@ -302,7 +302,7 @@ impl QueueSeat {
         };
         self.pending = None;
         answer?;
-        match wish {
+        match awaited {
             Awaited::Turnstile | Awaited::Passage => self.is_first = true,
             Awaited::Flock => self.is_locked = true,
         }
@@ -359,12 +359,12 @@ impl QueueSeat {
     /// Starts a thread that blocks in `wait`.
     fn wait(
         &mut self,
-        wish: Awaited,
+        awaited: Awaited,
         file: &File,
         wait: impl FnOnce(&File) -> nix::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         let file = file.try_clone()?;
-        self.pending = Some((wish, wait_in_kernel(move || wait(&file))?));
+        self.pending = Some((awaited, wait_in_kernel(move || wait(&file))?));
         Ok(())
     }
 

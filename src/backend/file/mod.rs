@@ -114,7 +114,7 @@ impl Service for FileService {
         Box::new(FileSurvey::new(self.spot.clone(), self.remote))
     }
 
-    fn probes(&self, _wish: CheckParameters) -> Box<dyn Probes> {
+    fn probes(&self, _parameters: CheckParameters) -> Box<dyn Probes> {
         Box::new(FileProbes::new(self.spot.clone(), self.remote))
     }
 }

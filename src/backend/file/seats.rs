@@ -92,20 +92,20 @@ pub(super) fn other_slots(slots: u32) -> [Range; 2] {
 
 /// Returns the byte that shows that a contender waits for one of this many slots.
 #[must_use]
-pub(super) fn wish_for(slots: u32) -> Range {
+pub(super) fn wanted_byte(slots: u32) -> Range {
     WANTED.byte(i32::try_from(slots).unwrap_or(0))
 }
 
 /// Returns the number of slots that a waiter wants, as shown by this byte; `None` if it is not such a byte.
 #[must_use]
-pub(super) fn wish(byte: Range) -> Option<u32> {
+pub(super) fn wanted_slots(byte: Range) -> Option<u32> {
     let slots = byte.start.checked_sub(WANTED.start).and_then(|index| u32::try_from(index).ok())?;
     (byte.length == 1 && (1..=MOST_SLOTS).contains(&slots)).then_some(slots)
 }
 
 /// Returns the ranges of bytes for waiters that want another number of slots than `slots`; one may be empty.
 #[must_use]
-pub(super) fn other_wishes(slots: u32) -> [Range; 2] {
+pub(super) fn other_wanted(slots: u32) -> [Range; 2] {
     let [own, last] = [slots, MOST_SLOTS].map(|slots| i32::try_from(slots).unwrap_or(0));
     [WANTED.part(1, own), WANTED.part(own + 1, last + 1)]
 }
@@ -235,17 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_another_number_of_slots_is_told_by_its_byte() {
+    fn the_number_of_slots_that_is_wanted_is_read_from_its_byte() {
         for own in [1, 2, 3, MOST_SLOTS] {
-            assert_eq!(wish(wish_for(own)), Some(own));
+            assert_eq!(wanted_slots(wanted_byte(own)), Some(own));
             for other in [1, 2, 3, 4, MOST_SLOTS - 1, MOST_SLOTS] {
-                let is_other = other_wishes(own).iter().any(|range| range.contains(wish_for(other)));
+                let is_other = other_wanted(own).iter().any(|range| range.contains(wanted_byte(other)));
                 assert_eq!(is_other, own != other, "{own} {other}");
             }
         }
         for byte in [WANTED.byte(0), WANTED.byte(1001), WANTED.part(1, 3), SEATS.byte(1), Range { start: 0, length: 1 }]
         {
-            assert_eq!(wish(byte), None, "{byte:?}");
+            assert_eq!(wanted_slots(byte), None, "{byte:?}");
         }
     }
 

@@ -204,13 +204,13 @@ impl Service for RedisService {
         Box::new(RedisSurvey::by(way, namespace))
     }
 
-    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
+    fn probes(&self, parameters: CheckParameters) -> Box<dyn Probes> {
         let watchers = match &self.place {
             Home::Server(_) => None,
             Home::Master { location, name, tls, .. } => Some(Watchers::new(location, name, tls.as_ref())),
         };
-        let way = self.with(RedisProbes::rights(&wish.namespace));
-        Box::new(RedisProbes::by(way, watchers, self.replicas, wish.namespace))
+        let way = self.with(RedisProbes::rights(&parameters.namespace));
+        Box::new(RedisProbes::by(way, watchers, self.replicas, parameters.namespace))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::backend::contract::contender::{Queue, Released, Used};
 use crate::backend::contract::rule::{FOREIGN, Request, Rule, Step, StepResult};
 use crate::holder::{About, Owner};
 use crate::lock::admission::Mode;
-use crate::property::wish;
+use crate::property::from_env;
 
 const BEGIN: u64 = 1_800_000_000_000;
 
@@ -32,16 +32,16 @@ pub(super) fn claims(modes: &[Mode], ttl: u64, min_hold: u64) -> Vec<Claim> {
     modes.iter().enumerate().map(claim).collect()
 }
 
-pub(super) fn wishes(claims: &[Claim]) -> Vec<Request> {
+pub(super) fn lock_requests(claims: &[Claim]) -> Vec<Request> {
     let millis = |time: Duration| u64::try_from(time.as_millis()).expect("short");
-    let wish = |claim: &Claim| Request {
+    let request = |claim: &Claim| Request {
         mode: claim.mode,
         ttl: millis(claim.ttl),
         heartbeat_ttl: millis(heartbeat_ttl(claim.ttl)),
         min_hold: millis(claim.min_hold),
         once: claim.once_per.is_some(),
     };
-    claims.iter().map(wish).collect()
+    claims.iter().map(request).collect()
 }
 
 struct World {
@@ -49,7 +49,7 @@ struct World {
     /// The request for each step, prepared once.
     requests: HashMap<Step, Prepared>,
     claims: Vec<Claim>,
-    wishes: Vec<Request>,
+    lock_requests: Vec<Request>,
     keys: Keys,
     lock: Vec<u8>,
 }
@@ -62,7 +62,7 @@ impl World {
         Self {
             fake: Fake::new(Store::at(BEGIN)),
             requests: HashMap::new(),
-            wishes: wishes(&claims),
+            lock_requests: lock_requests(&claims),
             claims,
             keys,
             lock,
@@ -132,12 +132,12 @@ impl World {
     fn step(&mut self, rule: &mut Rule, step: Step) -> Result<(), String> {
         let seen = self.carry_out(step)?;
         let now = self.fake.store().now();
-        rule.expire(&self.wishes, now);
-        let could = rule.could_enter(&self.wishes, now);
-        rule.step(&self.wishes, step, &seen, now)?;
+        rule.expire(&self.lock_requests, now);
+        let could = rule.could_enter(&self.lock_requests, now);
+        rule.step(&self.lock_requests, step, &seen, now)?;
         self.compare(rule, now)?;
         // A waiter that can enter since this step must be woken, unless it took the step itself.
-        if let Some(head) = rule.could_enter(&self.wishes, now)
+        if let Some(head) = rule.could_enter(&self.lock_requests, now)
             && could != Some(head)
             && !matches!(step, Step::Pass(_) | Step::Delete)
             && !matches!(step, Step::Attempt(who, _) if who == head)
@@ -388,7 +388,7 @@ const STATES: u64 = 500;
 
 #[allow(clippy::print_stdout)] // The extent of the search is for whoever runs it.
 fn search_all(all: &[&[Mode]], min_hold: u64, others: &[Step], passes: bool) {
-    let most = usize::try_from(wish("SEARCH_STATES").unwrap_or(STATES)).expect("a number of states");
+    let most = usize::try_from(from_env("SEARCH_STATES").unwrap_or(STATES)).expect("a number of states");
     for modes in all {
         let search = Search { broken: None, most, modes, ttl: 2000, min_hold, tick: 1000, others, passes };
         let (states, asked) = search.run().unwrap_or_else(|why| panic!("{why}"));

@@ -113,8 +113,8 @@ impl Service for RedlockService {
         Box::new(RedlockSurvey::new(&self.servers, &namespace))
     }
 
-    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
-        Box::new(RedlockProbes::new(&self.servers, self.strict, wish.namespace))
+    fn probes(&self, parameters: CheckParameters) -> Box<dyn Probes> {
+        Box::new(RedlockProbes::new(&self.servers, self.strict, parameters.namespace))
     }
 }
 

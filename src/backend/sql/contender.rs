@@ -87,7 +87,7 @@ enum Next {
 struct Tried {
     sent: Instant,
     look: Look,
-    sight: Option<QueueView>,
+    view: Option<QueueView>,
     ahead: Ahead,
 }
 
@@ -164,8 +164,8 @@ impl<D: Dialect> SqlContender<D> {
                 if is_news && !queue && !std::mem::replace(&mut again, true) {
                     continue;
                 }
-                let (sight, ahead) = (answers::queue_view(&rows), answers::ahead(&rows));
-                return Ok(Some(Tried { sent, look, sight, ahead }));
+                let (view, ahead) = (answers::queue_view(&rows), answers::ahead(&rows));
+                return Ok(Some(Tried { sent, look, view, ahead }));
             }
             self.ask(D::row, Outstanding::Request).await?;
         }
@@ -174,7 +174,7 @@ impl<D: Dialect> SqlContender<D> {
 
     /// Describes for waiters what is in the way, and decides when to look again.
     fn busy(&mut self, tried: Tried) -> Busy {
-        let Tried { sent, look, sight, ahead } = tried;
+        let Tried { sent, look, view, ahead } = tried;
         let holder = if look.free { Holder::Nobody } else { look.columns.holder() };
         let is_foreign = matches!(holder, Holder::Foreign(_));
         if is_foreign && look.columns.since.is_some_and(|since| since > look.now.saturating_add(AHEAD)) {
@@ -186,7 +186,7 @@ impl<D: Dialect> SqlContender<D> {
         }
         let mut random = [0; 2];
         let _ = getrandom::fill(&mut random);
-        let away = sight.and_then(|sight| self.crowd.looked(sent, sight, u16::from_ne_bytes(random)));
+        let away = view.and_then(|view| self.crowd.looked(sent, view, u16::from_ne_bytes(random)));
         let watch = blocker(self.claim.mode, &look, &ahead).and_then(|blocker| self.session.statements.watch(blocker));
         // A contender that is in the way although it seemed to be gone cannot be watched: it has lost its connection,
         // or is connected to another server.
@@ -198,9 +198,9 @@ impl<D: Dialect> SqlContender<D> {
         }
         self.next = match away {
             Some(away) => Next::Away(away),
-            None => Next::Stay(look_again(&look, sight, is_poll_only, heartbeat_ttl(self.claim.ttl)), watch),
+            None => Next::Stay(look_again(&look, view, is_poll_only, heartbeat_ttl(self.claim.ttl)), watch),
         };
-        let position = sight.map(|sight| sight.position).filter(|&position| position > 0);
+        let position = view.map(|view| view.position).filter(|&position| position > 0);
         let beside = look.columns.member.as_ref().map_or(0, |member| member.beside);
         Busy { holder, beside, position, now: look.now }
     }
@@ -285,7 +285,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         let Some(mut tried) = self.tried(joins && self.queued == Queued::Yes).await? else {
             return Ok(Attempt::Unprepared);
         };
-        let is_queued = tried.sight.is_some();
+        let is_queued = tried.view.is_some();
         if !tried.look.mine && joins && !is_queued && self.decided(&tried).is_none() {
             let Some(queued) = self.tried(true).await? else { return Ok(Attempt::Unprepared) };
             tried = queued;

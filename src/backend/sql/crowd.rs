@@ -42,19 +42,19 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     /// Returns how long to hang up after a look at `now`; `None` to stay. `random` spreads waiters that left together.
-    pub(crate) fn looked(&mut self, now: Instant, sight: QueueView, random: u16) -> Option<Duration> {
-        let last = self.last.replace((now, sight.position));
-        let first = FIRST.min(sight.most / 4).max(1);
-        let has_room = sight.used.saturating_mul(2) <= sight.most && sight.position <= MOST;
-        if sight.is_head || sight.position <= first || has_room {
+    pub(crate) fn looked(&mut self, now: Instant, view: QueueView, random: u16) -> Option<Duration> {
+        let last = self.last.replace((now, view.position));
+        let first = FIRST.min(view.most / 4).max(1);
+        let has_room = view.used.saturating_mul(2) <= view.most && view.position <= MOST;
+        if view.is_head || view.position <= first || has_room {
             self.away = None;
             return None;
         }
-        let moved = last.map_or(0, |(_, before)| before.saturating_sub(sight.position));
+        let moved = last.map_or(0, |(_, before)| before.saturating_sub(view.position));
         let away = match last {
             Some((then, _)) if moved > 0 => {
                 // Half of the time after which, at this pace, it will be among the first.
-                let ahead = u32::try_from(sight.position - first).unwrap_or(u32::MAX);
+                let ahead = u32::try_from(view.position - first).unwrap_or(u32::MAX);
                 let moved = u32::try_from(moved).unwrap_or(u32::MAX);
                 now.since(then).saturating_mul(ahead) / moved / 2
             }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_first_stay_and_so_do_all_while_half_is_free() {
-        for (sight, stays) in [
+        for (view, stays) in [
             (queue_view(4), true),
             (queue_view(5), false),
             (QueueView { is_head: true, ..queue_view(50) }, true),
@@ -102,7 +102,7 @@ mod tests {
             (QueueView { used: 4, most: 5, ..queue_view(1) }, true),
             (QueueView { used: 4, most: 5, ..queue_view(2) }, false),
         ] {
-            assert_eq!(Crowd::default().looked(at(0), sight, MIDDLE).is_none(), stays, "{sight:?}");
+            assert_eq!(Crowd::default().looked(at(0), view, MIDDLE).is_none(), stays, "{view:?}");
         }
     }
 

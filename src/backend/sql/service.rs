@@ -78,9 +78,9 @@ impl<D: Dialect> Service for SqlService<D> {
         Box::new(SqlSurvey::<D>::new(connection, namespace))
     }
 
-    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
+    fn probes(&self, parameters: CheckParameters) -> Box<dyn Probes> {
         let user = || here::user_name(nix::unistd::geteuid().as_raw());
         let connection = self.connection(user, Purpose::Locks);
-        Box::new(SqlProbes::<D>::new(&connection, wish.namespace))
+        Box::new(SqlProbes::<D>::new(&connection, parameters.namespace))
     }
 }

@@ -86,12 +86,12 @@ pub(crate) fn heartbeat_ttl(ttl: Duration) -> Duration {
 }
 
 /// Returns how long to wait for the wake-up before the next look. `is_pooled` says that there will be none.
-pub(crate) fn look_again(look: &Look, sight: Option<QueueView>, is_pooled: bool, heartbeat_ttl: Duration) -> Duration {
+pub(crate) fn look_again(look: &Look, view: Option<QueueView>, is_pooled: bool, heartbeat_ttl: Duration) -> Duration {
     let heartbeat = heartbeat_ttl / 3;
-    let is_head = sight.is_some_and(|sight| sight.is_head);
-    let polled = match sight {
+    let is_head = view.is_some_and(|view| view.is_head);
+    let polled = match view {
         _ if !is_pooled => heartbeat,
-        Some(sight) if sight.is_head || sight.position <= FIRST => POOLED,
+        Some(view) if view.is_head || view.position <= FIRST => POOLED,
         _ => POOLED_BEHIND,
     };
     if !is_head {
@@ -172,7 +172,7 @@ mod tests {
         let dlock = dlock.as_str();
         let place = |position, is_head| Some(QueueView { position, is_head, used: 1, most: 100 });
         let heartbeat_ttl = 15_000 * MS;
-        for (holder, left, sight, is_pooled, expected) in [
+        for (holder, left, view, is_pooled, expected) in [
             (dlock, Some(900), place(1, true), false, 902),
             (dlock, Some(60_000), place(1, true), false, 5000),
             (dlock, Some(0), place(1, true), false, 10),
@@ -189,8 +189,8 @@ mod tests {
             (dlock, Some(9000), place(5, false), true, 1000),
             (dlock, Some(900), None, false, 5000),
         ] {
-            let again = look_again(&look(holder, left), sight, is_pooled, heartbeat_ttl);
-            assert_eq!(again, expected * MS, "{holder} {left:?} {sight:?} {is_pooled}");
+            let again = look_again(&look(holder, left), view, is_pooled, heartbeat_ttl);
+            assert_eq!(again, expected * MS, "{holder} {left:?} {view:?} {is_pooled}");
         }
         assert_eq!((super::heartbeat_ttl(3000 * MS), super::heartbeat_ttl(600_000 * MS)), (1500 * MS, 30_000 * MS));
     }

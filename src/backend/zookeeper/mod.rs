@@ -87,8 +87,12 @@ impl Service for ZookeeperService {
         Box::new(ZookeeperSurvey::new(Ensemble::new(self.location.clone(), self.tls.clone()), namespace))
     }
 
-    fn probes(&self, wish: CheckParameters) -> Box<dyn Probes> {
-        Box::new(ZookeeperProbes::new(Ensemble::new(self.location.clone(), self.tls.clone()), self.tls.clone(), &wish))
+    fn probes(&self, parameters: CheckParameters) -> Box<dyn Probes> {
+        Box::new(ZookeeperProbes::new(
+            Ensemble::new(self.location.clone(), self.tls.clone()),
+            self.tls.clone(),
+            &parameters,
+        ))
     }
 }
 

@@ -179,10 +179,10 @@ impl Server {
 
 impl ZookeeperProbes {
     /// Creates the probes of this ensemble; not connected yet.
-    pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, wish: &CheckParameters) -> Self {
+    pub(super) fn new(ensemble: Ensemble, tls: Option<Tls>, parameters: &CheckParameters) -> Self {
         let addresses = ensemble.location().addresses.clone();
         let servers = addresses.into_iter().map(|address| Server { address, state: None }).collect();
-        let (namespace, ttl) = (wish.namespace.clone(), wish.ttl.min(MAX_SESSION));
+        let (namespace, ttl) = (parameters.namespace.clone(), parameters.ttl.min(MAX_SESSION));
         Self { ensemble: Arc::new(ensemble), tls, servers, namespace, ttl }
     }
 

@@ -70,10 +70,10 @@ pub(crate) fn check(settings: &CheckSettings) -> Exit {
 
 impl<'a> Check<'a> {
     fn new(settings: &'a CheckSettings, service: Box<dyn Service>) -> Self {
-        let wish = CheckParameters { namespace: settings.connection.namespace.clone(), ttl: settings.ttl };
+        let parameters = CheckParameters { namespace: settings.connection.namespace.clone(), ttl: settings.ttl };
         Self {
             settings,
-            probes: service.probes(wish),
+            probes: service.probes(parameters),
             service,
             trial: None,
             findings: Vec::new(),

@@ -51,7 +51,7 @@ impl Inside<'_> {
         let Some(cover) = cover else {
             return if self.own_handle.as_ref() == Some(&published.id) {
                 let runs = self.settings.connection.target.has_handles();
-                Err(held_by_own_handle(wish(self.settings, &contender.claim().key), runs))
+                Err(held_by_own_handle(request(self.settings, &contender.claim().key), runs))
             } else {
                 Ok(false)
             };
@@ -113,7 +113,7 @@ pub(super) async fn acquire(
                         return Ok(waited);
                     }
                 }
-                Err(failed) => return Err(refused(wish(settings, &contender.claim().key), failed)),
+                Err(failed) => return Err(refused(request(settings, &contender.claim().key), failed)),
             }
         }
     });
@@ -154,7 +154,7 @@ async fn look(
                     continue;
                 }
                 if wait == Wait::No {
-                    return Err(refused(wish(inside.settings, &contender.claim().key), Refused::Busy(busy)));
+                    return Err(refused(request(inside.settings, &contender.claim().key), Refused::Busy(busy)));
                 }
                 return Ok(None);
             }
@@ -162,13 +162,13 @@ async fn look(
                 news.set(&contender.claim().key, WaitNews::Trouble(failed.trouble));
                 sleep_until(Instant::now() + LOOK_AGAIN).await;
             }
-            Err(failed) => return Err(refused(wish(inside.settings, &contender.claim().key), failed)),
+            Err(failed) => return Err(refused(request(inside.settings, &contender.claim().key), failed)),
         }
     }
 }
 
 /// Returns this run's request for the lock `key`, which it did not get.
-fn wish(settings: &RunSettings, key: &Key) -> LockRequest {
+fn request(settings: &RunSettings, key: &Key) -> LockRequest {
     LockRequest {
         lock: settings.lock_of(key.clone()),
         mode: settings.mode,
