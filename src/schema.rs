@@ -105,8 +105,8 @@ struct MeetingAt<'a> {
 }
 
 impl<'a> MeetingAt<'a> {
-    fn of(spot: &'a Location) -> Self {
-        Self { key: spot.key.as_deref(), place: &spot.place }
+    fn of(location: &'a Location) -> Self {
+        Self { key: location.key.as_deref(), place: &location.place }
     }
 }
 
@@ -120,8 +120,8 @@ struct SuccessAt<'a> {
 }
 
 impl<'a> SuccessAt<'a> {
-    fn of((spot, done): (&'a Location, &Done)) -> Self {
-        Self { key: spot.key.as_deref(), place: &spot.place, success: SuccessOf::of(done) }
+    fn of((location, done): (&'a Location, &Done)) -> Self {
+        Self { key: location.key.as_deref(), place: &location.place, success: SuccessOf::of(done) }
     }
 }
 
@@ -364,8 +364,8 @@ fn lock<'a>(seen: &'a Snapshot, place: &'a LookedAt, is_whole: bool) -> Lock<'a>
         namespace: &place.namespace,
         table: place.table.as_deref(),
         time: moment(seen.now),
-        key: seen.spot.key.as_deref(),
-        place: &seen.spot.place,
+        key: seen.location.key.as_deref(),
+        place: &seen.location.place,
         state: seen.state.name(),
         blocked_by: if let State::Blocked(what) = &seen.state { Some(text(what.as_bytes())) } else { None },
         mode: mode(seen.mode()).filter(|_| seen.state == State::Held),

@@ -187,7 +187,7 @@ pub(crate) struct Vote {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// The place of the lock.
-    pub spot: Location,
+    pub location: Location,
     /// The state of the lock.
     pub state: State,
     /// The holders, at most [`MOST`], the oldest first.
@@ -215,8 +215,8 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Returns a free lock at this place.
     #[must_use]
-    pub(crate) fn free(spot: Location, now: u64) -> Self {
-        Self { spot, now, ..Self::default() }
+    pub(crate) fn free(location: Location, now: u64) -> Self {
+        Self { location, now, ..Self::default() }
     }
 
     /// Returns this lock with its holders, at least `count`. It is held if there are any.
@@ -304,8 +304,8 @@ pub(crate) struct Successes(BTreeMap<Location, Done>);
 
 impl Successes {
     /// Adds a success under the lock at this place, unless a later one is known.
-    pub(crate) fn add(&mut self, spot: Location, done: Done) {
-        let last = self.0.entry(spot).or_default();
+    pub(crate) fn add(&mut self, location: Location, done: Done) {
+        let last = self.0.entry(location).or_default();
         if done.at > last.at {
             *last = done;
         }
@@ -377,7 +377,7 @@ pub(crate) trait Survey {
     async fn names(&mut self, prefix: &str, most: Option<usize>) -> Result<Names, Error>;
 
     /// Looks at these locks without their queues, not at one moment. Those that are free by now are left out.
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error>;
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error>;
 
     /// Resolves when the service reports that something has happened to a lock since the last look at it. Never
     /// resolves if it cannot report that.

@@ -66,8 +66,8 @@ async fn draw(
     let mut names = names.map_err(|error| looking::failed(&what, &error))?;
     let (mut listing, mut table, mut shown) = (Listing::new(begun), Table::new(width), 0);
     let found = std::mem::take(&mut names.found);
-    for spots in found.chunks(TOGETHER) {
-        let seen = session.look(async |survey| survey.look_at(spots).await).await;
+    for locations in found.chunks(TOGETHER) {
+        let seen = session.look(async |survey| survey.look_at(locations).await).await;
         let mut locks = seen.map_err(|error| looking::failed(&what, &error))?;
         for seen in &mut locks {
             session.judge(seen);

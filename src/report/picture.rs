@@ -44,14 +44,14 @@ fn seconds(millis: u64) -> String {
 /// can be done, with a command that has these `flags` of the connection.
 #[must_use]
 pub(crate) fn status(seen: &Snapshot, place: &str, flags: Option<&str>) -> String {
-    let head = format!("{} at {}: {}\n", safe(seen.spot.name()), safe(place), summary(seen));
+    let head = format!("{} at {}: {}\n", safe(seen.location.name()), safe(place), summary(seen));
     head + &details(seen, place, flags)
 }
 
 /// The text of [`status`] for a screen of `columns` columns: the state comes first, and a long name is cut for it.
 #[must_use]
 pub(crate) fn watched(seen: &Snapshot, place: &str, flags: Option<&str>, columns: usize) -> String {
-    let (name, summary) = (safe(seen.spot.name()), summary(seen));
+    let (name, summary) = (safe(seen.location.name()), summary(seen));
     let room = columns.saturating_sub(summary.width() + 2).max(columns / 4);
     let mut text = format!("{}: {summary}\n", shortened(&name, room));
     field(&mut text, "at", &safe(place));
@@ -99,7 +99,7 @@ fn details(seen: &Snapshot, place: &str, flags: Option<&str>) -> String {
 /// The last success of a run, and whether it was within `length`, in one line.
 #[must_use]
 pub(crate) fn success(seen: &Snapshot, place: &str, length: Duration, is_done: bool) -> String {
-    let (name, length) = (safe(seen.spot.name()), format_duration(length));
+    let (name, length) = (safe(seen.location.name()), format_duration(length));
     let last = match &seen.last_success {
         Some(done) if is_done => format!("done {}", done.described_at(seen.now)),
         Some(done) => format!("not done within {length}: last done {}", done.described_at(seen.now)),
@@ -150,7 +150,7 @@ fn line_that_asks(seen: &Snapshot, flags: Option<&str>) -> Option<String> {
 
 /// The command that asks this holder to stop, as a shell takes it.
 fn line_to_break(seen: &Snapshot, holder: &Party, flags: &str) -> Option<String> {
-    let key = seen.spot.key.as_deref()?;
+    let key = seen.location.key.as_deref()?;
     Some(format!("dlock break{flags}{} --owner {}", flag("--key", key), safe(&holder.id())))
 }
 

@@ -57,11 +57,11 @@ impl Listing {
         let begin = if self.parts == 0 { self.part(&[], place) } else { String::new() };
         let last: Option<Vec<SuccessAt<'_>>> = last.map(|last| last.iter().map(SuccessAt::of).collect());
         let (total, last) = (json(&total), json(&last));
-        let spots = |spots: Option<&BTreeSet<Location>>| {
-            json(&spots.map(|spots| spots.iter().map(MeetingAt::of).collect::<Vec<_>>()))
+        let locations = |locations: Option<&BTreeSet<Location>>| {
+            json(&locations.map(|locations| locations.iter().map(MeetingAt::of).collect::<Vec<_>>()))
         };
-        let latches = spots(met.map(|met| &met.latches));
-        let barriers = spots(met.and_then(|met| met.barriers.as_ref()));
+        let latches = locations(met.map(|met| &met.latches));
+        let barriers = locations(met.and_then(|met| met.barriers.as_ref()));
         let others = format!(r#""last_successes":{last},"latches":{latches},"barriers":{barriers}"#);
         format!(r#"{begin}],"total":{total},"cut":{cut},{others}}}"#) + "\n"
     }

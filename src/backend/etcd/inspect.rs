@@ -135,9 +135,9 @@ impl EtcdSurvey {
         }
     }
 
-    /// Interprets the keys of the lock at `spot`; `count` is the number of keys, including those that were not read.
-    async fn seen(&mut self, spot: Location, keys: &[KeyValue], count: i64) -> Result<Snapshot, Error> {
-        let prefix = prefix_of(&spot.place);
+    /// Interprets the keys of the lock at `location`; `count` is the number of keys, including those that were not read.
+    async fn seen(&mut self, location: Location, keys: &[KeyValue], count: i64) -> Result<Snapshot, Error> {
+        let prefix = prefix_of(&location.place);
         let (mut line, holding) = line(keys, &prefix);
         let unread = u64::try_from(count).unwrap_or_default().saturating_sub(keys.len() as u64);
         let queue = line.split_off(holding);
@@ -145,7 +145,7 @@ impl EtcdSurvey {
             && let Some(stray) = first.stray.clone()
         {
             let waiting = (line.len() + queue.len() - 1) as u64 + unread;
-            return Ok(Snapshot { state: State::Blocked(stray), waiting, ..Snapshot::free(spot, wall_millis()) });
+            return Ok(Snapshot { state: State::Blocked(stray), waiting, ..Snapshot::free(location, wall_millis()) });
         }
         let mut held = Vec::with_capacity(line.len());
         for holders in line.chunks_mut(LEASES) {
@@ -160,7 +160,7 @@ impl EtcdSurvey {
         }
         let waiting = queue.len() as u64 + unread;
         let queue = queue.into_iter().map(|contender| contender.party).collect();
-        Ok(Snapshot::free(spot, wall_millis()).held_by(held, 0).awaited_by(queue, waiting))
+        Ok(Snapshot::free(location, wall_millis()).held_by(held, 0).awaited_by(queue, waiting))
     }
 
     /// Reads the remaining lease and the request to stop of each of these holders.
@@ -245,12 +245,12 @@ impl Survey for EtcdSurvey {
     }
 
     async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
-        let spot = Location::of(key, self.namespace.join('/', key));
-        let prefix = prefix_of(&spot.place);
+        let location = Location::of(key, self.namespace.join('/', key));
+        let prefix = prefix_of(&location.place);
         let mut read = self.ask(|mut client| async move { client.get(prefix, Some(oldest_first(KEYS))).await }).await?;
         self.revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
         let count = read.count();
-        self.seen(spot, &read.take_kvs(), count).await
+        self.seen(location, &read.take_kvs(), count).await
     }
 
     async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
@@ -281,8 +281,8 @@ impl Survey for EtcdSurvey {
             });
             for kv in kvs {
                 let lock = recorded(kv.key()).and_then(|lock| Some(Location::read(lock.strip_prefix(&begins)?, lock)));
-                if let (Some(spot @ Location { key: Some(_), .. }), Some(done)) = (lock, Done::read(kv.value())) {
-                    found.add(spot, done);
+                if let (Some(location @ Location { key: Some(_), .. }), Some(done)) = (lock, Done::read(kv.value())) {
+                    found.add(location, done);
                 }
             }
         }
@@ -295,10 +295,10 @@ impl Survey for EtcdSurvey {
             let Some((lock, place, what)) = met(&key) else { continue };
             let kind = if what == "latch" { Kind::Latch } else { Kind::Barrier };
             // A name that is not a valid spelling of a key belongs to another namespace.
-            if let Some(spot @ Location { key: Some(_), .. }) =
+            if let Some(location @ Location { key: Some(_), .. }) =
                 lock.strip_prefix(&begins).map(|lock| Location::read(lock, place))
             {
-                found.add(kind, spot);
+                found.add(kind, location);
             }
         }
         Ok(found)
@@ -338,10 +338,10 @@ impl Survey for EtcdSurvey {
                 let Some((lock, _)) = std::str::from_utf8(key.key()).ok().and_then(|key| key.rsplit_once('/')) else {
                     continue;
                 };
-                let spot = Location::read(lock.strip_prefix(&begins).unwrap_or_default(), lock);
-                if spot.key.is_some() && last.as_deref() != Some(lock) {
+                let location = Location::read(lock.strip_prefix(&begins).unwrap_or_default(), lock);
+                if location.key.is_some() && last.as_deref() != Some(lock) {
                     (last, total) = (Some(lock.to_owned()), total + 1);
-                    smallest.add(spot);
+                    smallest.add(location);
                 }
             }
             let is_enough = most.is_some_and(|most| total > most as u64);
@@ -352,23 +352,23 @@ impl Survey for EtcdSurvey {
         }
     }
 
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
-        let mut found = Vec::with_capacity(spots.len());
-        for spots in spots.chunks(TOGETHER) {
-            let get = |spot: &Location| TxnOp::get(prefix_of(&spot.place), Some(oldest_first(FEW)));
-            let read: Vec<TxnOp> = spots.iter().map(get).collect();
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error> {
+        let mut found = Vec::with_capacity(locations.len());
+        for locations in locations.chunks(TOGETHER) {
+            let get = |location: &Location| TxnOp::get(prefix_of(&location.place), Some(oldest_first(FEW)));
+            let read: Vec<TxnOp> = locations.iter().map(get).collect();
             let answer = self.ask(|mut client| async move { client.txn(Txn::new().and_then(read)).await }).await?;
             if answer.0.responses.iter().any(|operation| operation.response.is_none()) {
                 return Err(self.cluster.malformed());
             }
-            for (spot, read) in spots.iter().zip(answer.op_responses()) {
+            for (location, read) in locations.iter().zip(answer.op_responses()) {
                 let TxnOpResponse::Get(mut read) = read else { return Err(self.cluster.malformed()) };
                 let count = read.count();
                 let keys: Vec<KeyValue> = read.take_kvs();
-                if !keys.iter().any(|kv| is_entry(&prefix_of(&spot.place), kv.key())) {
+                if !keys.iter().any(|kv| is_entry(&prefix_of(&location.place), kv.key())) {
                     continue;
                 }
-                let mut seen = self.seen(spot.clone(), &keys, count).await?;
+                let mut seen = self.seen(location.clone(), &keys, count).await?;
                 // Without a namespace, any other data would look like a blocked lock.
                 let is_data = self.namespace.as_str().is_empty() && matches!(seen.state, State::Blocked(_));
                 seen.queue.clear();

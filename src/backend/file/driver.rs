@@ -44,7 +44,7 @@ pub(crate) static DRIVER: Driver = Driver {
 /// The location of lock files on this host, as given by a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
-    spot: DirectoryUrl,
+    url: DirectoryUrl,
     /// `true` if a remote file system is trusted (`?remote=trust`).
     remote: bool,
 }
@@ -73,7 +73,7 @@ impl Files {
             } else if rest.starts_with("//") {
                 Err("file:// needs a directory: use file:///dir, or file: for the default one".to_owned())
             } else {
-                Ok(Self { spot: DirectoryUrl::Default, remote })
+                Ok(Self { url: DirectoryUrl::Default, remote })
             };
         }
         if !path.starts_with('/') {
@@ -85,19 +85,19 @@ impl Files {
         }
         let path = PathBuf::from(OsString::from_vec(bytes));
         if !is_file {
-            return Ok(Self { spot: DirectoryUrl::Directory(path), remote });
+            return Ok(Self { url: DirectoryUrl::Directory(path), remote });
         }
         if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
             return Err("?path needs a file, not a directory: use file:///dir/file?path".to_owned());
         }
-        Ok(Self { spot: DirectoryUrl::File(path), remote })
+        Ok(Self { url: DirectoryUrl::File(path), remote })
     }
 }
 
 impl fmt::Display for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("file:")?;
-        let (path, is_file) = match &self.spot {
+        let (path, is_file) = match &self.url {
             DirectoryUrl::Default => (None, false),
             DirectoryUrl::Directory(path) => (Some(path), false),
             DirectoryUrl::File(path) => (Some(path), true),
@@ -116,11 +116,11 @@ impl fmt::Display for Files {
 
 impl Endpoint for Files {
     fn is_one_lock(&self) -> bool {
-        matches!(self.spot, DirectoryUrl::File(_))
+        matches!(self.url, DirectoryUrl::File(_))
     }
 
     fn open(&self, _options: &Options, _tls: Option<Tls>) -> Box<dyn Service> {
-        Box::new(FileService::new(self.spot.clone(), self.remote))
+        Box::new(FileService::new(self.url.clone(), self.remote))
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn files() {
-        for (rest, spot, remote) in [
+        for (rest, url, remote) in [
             ("", DirectoryUrl::Default, false),
             ("?remote=trust", DirectoryUrl::Default, true),
             ("///var/lock", DirectoryUrl::Directory("/var/lock".into()), false),
@@ -140,7 +140,7 @@ mod tests {
             ("///x?remote=trust&path", DirectoryUrl::File("/x".into()), true),
         ] {
             let read = Files::read(rest);
-            assert_eq!(read, Ok(Files { spot, remote }), "{rest}");
+            assert_eq!(read, Ok(Files { url, remote }), "{rest}");
             let shown = read.map(|files| files.to_string()).unwrap_or_default();
             assert_eq!(Files::read(&shown["file:".len()..]), Files::read(rest), "{shown}");
         }

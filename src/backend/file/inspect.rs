@@ -38,7 +38,7 @@ const LOCK: &str = ".lock";
 
 /// A look at lock files in one directory, or at one file.
 pub(super) struct FileSurvey {
-    spot: DirectoryUrl,
+    url: DirectoryUrl,
     remote: bool,
     /// The directory, and the file's name in it unless the key determines that; `None` if there is no directory.
     place: Option<(LockDirectory, Option<OsString>)>,
@@ -135,14 +135,14 @@ fn in_the_way(kind: FileType) -> Option<&'static str> {
 }
 
 impl FileSurvey {
-    /// Looks at the locks at `spot`; `remote` trusts a remote file system.
-    pub(super) fn new(spot: DirectoryUrl, remote: bool) -> Self {
-        Self { spot, remote, place: None, odd: BTreeMap::new() }
+    /// Looks at the locks at `url`; `remote` trusts a remote file system.
+    pub(super) fn new(url: DirectoryUrl, remote: bool) -> Self {
+        Self { url, remote, place: None, odd: BTreeMap::new() }
     }
 
     /// Returns the path that the lock with this key has or would have.
     fn path(&self, key: &Key) -> PathBuf {
-        match (&self.place, &self.spot) {
+        match (&self.place, &self.url) {
             (_, DirectoryUrl::File(path)) => path.clone(),
             (Some((place, _)), _) => place.path.join(key.file_name()),
             (None, _) => PathBuf::from(key.file_name()),
@@ -188,19 +188,19 @@ impl FileSurvey {
     /// if it has content that may not be read.
     fn inspect(
         &self,
-        spot: Location,
+        location: Location,
         name: &OsStr,
         table: &str,
         processes: &Processes,
     ) -> Result<(Snapshot, bool), Error> {
         let now = wall_millis();
         Ok(match self.open(name)? {
-            There::Nothing => (Snapshot::free(spot, now), false),
+            There::Nothing => (Snapshot::free(location, now), false),
             There::Other(what) => {
-                (Snapshot { state: State::Blocked(what.to_owned()), ..Snapshot::free(spot, now) }, false)
+                (Snapshot { state: State::Blocked(what.to_owned()), ..Snapshot::free(location, now) }, false)
             }
             There::Lock(files) => {
-                let mut seen = files.read(table).seen(spot, now, processes);
+                let mut seen = files.read(table).seen(location, now, processes);
                 for holder in &mut seen.holders {
                     let requests = files.gate.as_ref().zip(holder.who.id());
                     holder.asked = requests.and_then(|(gate, id)| requests::find(gate, id));
@@ -245,7 +245,7 @@ impl Survey for FileSurvey {
         if self.place.is_some() {
             return Ok(());
         }
-        self.place = match &self.spot {
+        self.place = match &self.url {
             DirectoryUrl::Default => LockDirectory::to_look(None, self.remote)?.map(|place| (place, None)),
             DirectoryUrl::Directory(path) => {
                 LockDirectory::to_look(Some(path), self.remote)?.map(|place| (place, None))
@@ -261,14 +261,14 @@ impl Survey for FileSurvey {
 
     fn place(&self) -> Option<String> {
         let directory = self.place.as_ref().map_or_else(LockDirectory::default_path, |(place, _)| place.path.clone());
-        (self.spot == DirectoryUrl::Default).then(|| format!("file://{}", directory.display()))
+        (self.url == DirectoryUrl::Default).then(|| format!("file://{}", directory.display()))
     }
 
     async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
         let path = self.path(key);
-        let spot = Location::of(key, path.display().to_string());
+        let location = Location::of(key, path.display().to_string());
         let name = self.name(path.to_str().unwrap_or_default());
-        let (seen, is_closed) = self.inspect(spot, name, &Self::table()?, &HERE)?;
+        let (seen, is_closed) = self.inspect(location, name, &Self::table()?, &HERE)?;
         // Another user may be able to tell.
         if is_closed && seen.state == State::Unknown { Err(no_look(&path, Errno::EACCES)) } else { Ok(seen) }
     }
@@ -288,20 +288,20 @@ impl Survey for FileSurvey {
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         let mut found = Successes::default();
         let Some((place, name)) = &self.place else { return Ok(found) };
-        if let (Some(name), DirectoryUrl::File(path)) = (name, &self.spot) {
-            let spot = Location { key: None, place: path.display().to_string() };
-            self.success(name)?.into_iter().for_each(|done| found.add(spot.clone(), done));
+        if let (Some(name), DirectoryUrl::File(path)) = (name, &self.url) {
+            let location = Location { key: None, place: path.display().to_string() };
+            self.success(name)?.into_iter().for_each(|done| found.add(location.clone(), done));
             return Ok(found);
         }
         let refused = |error: std::io::Error| unlisted(&place.path, &error);
         for entry in std::fs::read_dir(&place.path).map_err(refused)? {
             let file = entry.map_err(refused)?.file_name();
             let Some(stem) = file.to_str().and_then(|file| file.strip_suffix(LOCK)) else { continue };
-            let spot = Location::read(stem, place.path.join(&file).display().to_string());
-            if spot.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix))
+            let location = Location::read(stem, place.path.join(&file).display().to_string());
+            if location.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix))
                 && let Some(done) = self.success(&file)?
             {
-                found.add(spot, done);
+                found.add(location, done);
             }
         }
         Ok(found)
@@ -324,17 +324,17 @@ impl Survey for FileSurvey {
             let Some((kind, stem)) = kinds.find_map(read) else { continue };
             let path = place.path.join(&file);
             let shown = path.display().to_string();
-            let spot = match std::str::from_utf8(stem) {
+            let location = match std::str::from_utf8(stem) {
                 Ok(stem) if name.is_none() => Location::read(stem, shown),
                 _ => Location { key: None, place: shown },
             };
             let is_file = || std::fs::symlink_metadata(&path).is_ok_and(|about| about.is_file());
-            if !found.wants(&spot) || !is_file() {
+            if !found.wants(&location) || !is_file() {
                 continue;
             }
             let opened = place.existing_file(&file).map_err(|reason| no_lock_file(&path, &reason))?;
             if opened.is_some_and(|file| is_in_use(&file)) {
-                found.add(kind, spot);
+                found.add(kind, location);
             }
         }
         Ok(found)
@@ -346,7 +346,7 @@ impl Survey for FileSurvey {
         let Some((place, name)) = &self.place else { return Ok(complete(smallest, 0)) };
         if name.is_some() {
             // Its path is its only name.
-            if let DirectoryUrl::File(path) = &self.spot {
+            if let DirectoryUrl::File(path) = &self.url {
                 smallest.add(Location { key: None, place: path.display().to_string() });
             }
             return Ok(complete(smallest, 1));
@@ -357,19 +357,19 @@ impl Survey for FileSurvey {
             let file = entry.map_err(refused)?.file_name();
             let Some(stem) = file.as_bytes().strip_suffix(LOCK.as_bytes()) else { continue };
             let shown = place.path.join(&file).display().to_string();
-            let spot = match std::str::from_utf8(stem) {
+            let location = match std::str::from_utf8(stem) {
                 Ok(stem) => Location::read(stem, shown),
                 Err(_) => Location { key: None, place: shown },
             };
-            let is_wanted = spot.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix));
+            let is_wanted = location.key.as_ref().map_or(prefix.is_empty(), |key| key.starts_with(prefix));
             if !is_wanted || !may_be_held(&place.path, &file, &table) {
                 continue;
             }
             if file.to_str().is_none() {
-                odd.insert(spot.place.clone(), file.clone());
+                odd.insert(location.place.clone(), file.clone());
             }
-            if self.inspect(spot.clone(), &file, &table, &LISTED)?.0.state != State::Free {
-                smallest.add(spot);
+            if self.inspect(location.clone(), &file, &table, &LISTED)?.0.state != State::Free {
+                smallest.add(location);
                 total += 1;
             }
         }
@@ -385,7 +385,7 @@ impl Survey for FileSurvey {
             return Ok(false);
         }
         let (Some((place, _)), path) = (&self.place, self.path(key)) else { return Ok(false) };
-        let name = match (&self.spot, &self.place) {
+        let name = match (&self.url, &self.place) {
             (DirectoryUrl::File(_), Some((_, Some(name)))) => {
                 let mut beside = name.clone();
                 beside.push(BESIDE);
@@ -399,10 +399,10 @@ impl Survey for FileSurvey {
         Ok(true)
     }
 
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
-        let (table, mut found) = (Self::table()?, Vec::with_capacity(spots.len()));
-        for spot in spots {
-            let (mut seen, _) = self.inspect(spot.clone(), self.name(&spot.place), &table, &LISTED)?;
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error> {
+        let (table, mut found) = (Self::table()?, Vec::with_capacity(locations.len()));
+        for location in locations {
+            let (mut seen, _) = self.inspect(location.clone(), self.name(&location.place), &table, &LISTED)?;
             seen.queue.clear();
             found.extend(Some(seen).filter(|seen| seen.state != State::Free));
         }

@@ -79,25 +79,25 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct FileService {
     /// The directory or the file.
-    spot: DirectoryUrl,
+    url: DirectoryUrl,
     /// `true` if a remote file system is trusted.
     remote: bool,
 }
 
 impl FileService {
-    /// Returns the lock files at `spot`; `remote` trusts a remote file system.
+    /// Returns the lock files at `url`; `remote` trusts a remote file system.
     #[must_use]
-    fn new(spot: DirectoryUrl, remote: bool) -> Self {
-        Self { spot, remote }
+    fn new(url: DirectoryUrl, remote: bool) -> Self {
+        Self { url, remote }
     }
 }
 
 impl Service for FileService {
     fn contend(&self, claim: Claim) -> Box<dyn Contender> {
-        let Self { spot, remote } = self;
+        let Self { url, remote } = self;
         Box::new(FileContender {
             claim,
-            spot: spot.clone(),
+            url: url.clone(),
             remote: *remote,
             place: None,
             lock: None,
@@ -107,15 +107,15 @@ impl Service for FileService {
 
     fn records(&self, meeting: Meeting, kind: Kind) -> Option<Box<dyn Records>> {
         let ending = if kind == Kind::Latch { LATCH } else { MEET };
-        Some(Box::new(FileRecords::new(self.spot.clone(), self.remote, meeting, ending)))
+        Some(Box::new(FileRecords::new(self.url.clone(), self.remote, meeting, ending)))
     }
 
     fn survey(&self, _namespace: Namespace) -> Box<dyn Survey> {
-        Box::new(FileSurvey::new(self.spot.clone(), self.remote))
+        Box::new(FileSurvey::new(self.url.clone(), self.remote))
     }
 
     fn probes(&self, _parameters: CheckParameters) -> Box<dyn Probes> {
-        Box::new(FileProbes::new(self.spot.clone(), self.remote))
+        Box::new(FileProbes::new(self.url.clone(), self.remote))
     }
 }
 
@@ -123,7 +123,7 @@ impl Service for FileService {
 #[derive(Debug)]
 struct FileContender {
     claim: Claim,
-    spot: DirectoryUrl,
+    url: DirectoryUrl,
     remote: bool,
     /// The directory, and the file's name in it unless the key determines that.
     place: Option<(LockDirectory, Option<OsString>)>,
@@ -135,7 +135,7 @@ impl FileContender {
     /// Finds the directory, unless it is known already.
     fn find(&mut self) -> Result<(), Error> {
         if self.place.is_none() {
-            self.place = Some(match &self.spot {
+            self.place = Some(match &self.url {
                 DirectoryUrl::Default => (LockDirectory::default_one(self.remote)?, None),
                 DirectoryUrl::Directory(path) => (LockDirectory::given(path, self.remote)?, None),
                 DirectoryUrl::File(path) => {
@@ -151,7 +151,7 @@ impl FileContender {
     fn open(&mut self) -> Result<(), Error> {
         if self.lock.is_none() {
             let (place, name) = self.place.as_ref().ok_or_else(errors::directory_not_open)?;
-            self.lock = Some(match (name, &self.spot) {
+            self.lock = Some(match (name, &self.url) {
                 (Some(name), DirectoryUrl::File(given)) => LockFile::named(place, name, given, self.remote)?,
                 _ => LockFile::of_key(place, &self.claim.key.file_name(), self.claim.mode)?,
             });
@@ -162,7 +162,7 @@ impl FileContender {
     /// Closes the replaced lock file, and finds the directory again, as a link may lead elsewhere now.
     fn reopen(&mut self) -> Result<(), Error> {
         self.lock = None;
-        if matches!(self.spot, DirectoryUrl::File(_)) {
+        if matches!(self.url, DirectoryUrl::File(_)) {
             self.place = None;
             self.find()?;
         }

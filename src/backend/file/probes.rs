@@ -22,15 +22,15 @@ const FILES: u64 = 16;
 /// The probes of one directory.
 #[derive(Debug)]
 pub(super) struct FileProbes {
-    spot: DirectoryUrl,
+    url: DirectoryUrl,
     remote: bool,
     place: Option<LockDirectory>,
 }
 
 impl FileProbes {
-    /// Looks at `spot`; `remote` trusts a remote file system.
-    pub(super) fn new(spot: DirectoryUrl, remote: bool) -> Self {
-        Self { spot, remote, place: None }
+    /// Looks at `url`; `remote` trusts a remote file system.
+    pub(super) fn new(url: DirectoryUrl, remote: bool) -> Self {
+        Self { url, remote, place: None }
     }
 }
 
@@ -63,7 +63,7 @@ fn room_of(system: &Statvfs) -> Option<Finding> {
 #[async_trait::async_trait(?Send)]
 impl Probes for FileProbes {
     async fn meet(&mut self) -> Met {
-        let found = match &self.spot {
+        let found = match &self.url {
             DirectoryUrl::Default => LockDirectory::default_one(self.remote),
             DirectoryUrl::Directory(path) => LockDirectory::given(path, self.remote),
             DirectoryUrl::File(path) => place_of_named(path, self.remote),
@@ -105,7 +105,7 @@ impl Probes for FileProbes {
     }
 
     async fn clean(&mut self, key: &Key) {
-        if let Some(place) = self.place.as_ref().filter(|_| !matches!(self.spot, DirectoryUrl::File(_))) {
+        if let Some(place) = self.place.as_ref().filter(|_| !matches!(self.url, DirectoryUrl::File(_))) {
             place.remove(key.file_name().as_ref());
         }
     }

@@ -176,7 +176,7 @@ impl Sheet {
 /// The records of one latch or barrier, for one dlock.
 #[derive(Debug)]
 pub(super) struct FileRecords {
-    spot: DirectoryUrl,
+    url: DirectoryUrl,
     /// `true` if a remote file system is trusted.
     remote: bool,
     meeting: Meeting,
@@ -190,9 +190,9 @@ pub(super) struct FileRecords {
 }
 
 impl FileRecords {
-    /// Returns the records in the file with this `ending` at `spot`, not yet opened.
-    pub(super) fn new(spot: DirectoryUrl, remote: bool, meeting: Meeting, ending: &'static str) -> Self {
-        Self { spot, remote, meeting, ending, place: None, sheet: None, watcher: None }
+    /// Returns the records in the file with this `ending` at `url`, not yet opened.
+    pub(super) fn new(url: DirectoryUrl, remote: bool, meeting: Meeting, ending: &'static str) -> Self {
+        Self { url, remote, meeting, ending, place: None, sheet: None, watcher: None }
     }
 
     /// Finds the directory, unless it is known already.
@@ -202,7 +202,7 @@ impl FileRecords {
         }
         let key = self.meeting.key.file_name();
         let key = OsString::from(key.strip_suffix(".lock").unwrap_or(&key));
-        let (place, mut name) = match &self.spot {
+        let (place, mut name) = match &self.url {
             DirectoryUrl::Default => (LockDirectory::default_one(self.remote)?, key),
             DirectoryUrl::Directory(path) => (LockDirectory::given(path, self.remote)?, key),
             DirectoryUrl::File(path) => LockDirectory::of_file(path, self.remote)?,

@@ -42,7 +42,7 @@ pub(super) struct Processes {
 
 impl Found {
     /// Returns the state of the lock at `now`, in milliseconds since 1970.
-    pub(super) fn seen(&self, spot: Location, now: u64, processes: &Processes) -> Snapshot {
+    pub(super) fn seen(&self, location: Location, now: u64, processes: &Processes) -> Snapshot {
         let (locks, kept) = (&self.locks, self.kept());
         let mut waiting = locks.waiting.clone();
         waiting.extend(locks.first.filter(|first| !locks.waiting.contains(first)));
@@ -66,7 +66,7 @@ impl Found {
         let is_told = self.is_local && !self.is_closed && (processes.sees_all)() && !self.names_one_unseen(processes);
         let is_hidden = holders.is_empty() && !is_told;
         let queue: Vec<Party> = waiting.into_iter().map(|pid| (processes.process)(pid, None)).collect();
-        let mut seen = Snapshot::free(spot, now).held_by(holders, 0).awaited_by(queue, 0);
+        let mut seen = Snapshot::free(location, now).held_by(holders, 0).awaited_by(queue, 0);
         if is_hidden {
             seen.state = State::Unknown;
         }

@@ -161,10 +161,11 @@ impl<W: Access> RedisSurvey<W> {
                 let texts = self.texts(keys).await?;
                 for (key, text) in keys.iter().zip(texts) {
                     let lock = Keys::lock_of(key, "done");
-                    let spot = lock.and_then(|lock| Some(Location::read(lock.strip_prefix(&begins)?, lock)));
-                    let spot = spot.filter(|spot| spot.key.as_ref().is_some_and(|key| key.starts_with(prefix)));
-                    if let (Some(spot), Some(done)) = (spot, text.and_then(|text| Done::read(&text))) {
-                        found.add(spot, done);
+                    let location = lock.and_then(|lock| Some(Location::read(lock.strip_prefix(&begins)?, lock)));
+                    let location =
+                        location.filter(|location| location.key.as_ref().is_some_and(|key| key.starts_with(prefix)));
+                    if let (Some(location), Some(done)) = (location, text.and_then(|text| Done::read(&text))) {
+                        found.add(location, done);
                     }
                 }
             }
@@ -187,10 +188,10 @@ impl<W: Access> RedisSurvey<W> {
                 for (kind, name, place) in MEETINGS {
                     let Some(lock) = Keys::lock_of(key, name) else { continue };
                     let Some(encoded) = lock.strip_prefix(&begins) else { continue };
-                    let spot = Location::read(encoded, Keys::at(lock.to_owned()).side(place));
+                    let location = Location::read(encoded, Keys::at(lock.to_owned()).side(place));
                     // A name that is not a valid spelling of a key belongs to another namespace.
-                    if spot.key.is_some() && found.wants(&spot) {
-                        found.add(kind, spot);
+                    if location.key.is_some() && found.wants(&location) {
+                        found.add(kind, location);
                     }
                 }
             }
@@ -221,13 +222,13 @@ impl<W: Access> RedisSurvey<W> {
     }
 
     /// Reads these locks, without their waiters.
-    pub(in crate::backend) async fn read_all(&mut self, spots: &[Location]) -> Result<Vec<Raw>, Error> {
-        let mut read = Vec::with_capacity(spots.len());
-        for spots in spots.chunks(TOGETHER) {
-            let keys: Vec<Keys> = spots.iter().map(|spot| Keys::at(spot.place.clone())).collect();
+    pub(in crate::backend) async fn read_all(&mut self, locations: &[Location]) -> Result<Vec<Raw>, Error> {
+        let mut read = Vec::with_capacity(locations.len());
+        for locations in locations.chunks(TOGETHER) {
+            let keys: Vec<Keys> = locations.iter().map(|location| Keys::at(location.place.clone())).collect();
             let answers = self.ask(&transaction(&keys.iter().collect::<Vec<_>>(), false)).await?;
             let Some(Value::Array(answers)) = answers.last() else { return Err(self.way.malformed()) };
-            let each = answers.len() / spots.len();
+            let each = answers.len() / locations.len();
             for (keys, answers) in keys.iter().zip(answers.chunks(each.max(1))) {
                 let mut raw = Raw::read(answers).ok_or_else(|| self.way.malformed())?;
                 self.learn(&mut raw, keys).await?;
@@ -266,9 +267,9 @@ impl<W: Access> RedisSurvey<W> {
             }
             for key in keys {
                 // A name that is not a valid spelling of a key is no lock of dlock.
-                let spot = Location::read(key.strip_prefix(&begins).unwrap_or_default(), key.clone());
-                if spot.key.is_some() && known.insert(digest(&key)) {
-                    smallest.add(spot);
+                let location = Location::read(key.strip_prefix(&begins).unwrap_or_default(), key.clone());
+                if location.key.is_some() && known.insert(digest(&key)) {
+                    smallest.add(location);
                 }
             }
             cursor = next;
@@ -336,9 +337,9 @@ impl<W: Access> Survey for RedisSurvey<W> {
         self.scan(prefix, most).await
     }
 
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
-        let read = self.read_all(spots).await?;
-        let seen = spots.iter().zip(read).map(|(spot, raw)| raw.seen(spot.clone()));
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error> {
+        let read = self.read_all(locations).await?;
+        let seen = locations.iter().zip(read).map(|(location, raw)| raw.seen(location.clone()));
         Ok(seen.filter(|seen| seen.state != State::Free).collect())
     }
 

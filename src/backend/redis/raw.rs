@@ -184,8 +184,8 @@ impl Raw {
     }
 
     /// Returns the lock at this place, as the answers show it.
-    pub(in crate::backend) fn seen(&self, spot: Location) -> Snapshot {
-        let seen = Snapshot::free(spot, self.now);
+    pub(in crate::backend) fn seen(&self, location: Location) -> Snapshot {
+        let seen = Snapshot::free(location, self.now);
         let seen = match self.kind.as_str() {
             "none" => seen,
             "string" => self.held(seen),

@@ -40,12 +40,12 @@ pub(super) struct RedlockSurvey {
 /// The lock and its fencing counter on one server; `None` if the server did not answer.
 type Opinion = Option<(Snapshot, Option<u64>)>;
 
-fn opinion(raw: &Raw, spot: &Location) -> (Snapshot, Option<u64>) {
-    (raw.seen(spot.clone()), raw.fence)
+fn opinion(raw: &Raw, location: &Location) -> (Snapshot, Option<u64>) {
+    (raw.seen(location.clone()), raw.fence)
 }
 
 /// Combines the servers' opinions of the lock at this place.
-fn counted(spot: Location, servers: &[String], opinions: &[Opinion]) -> Snapshot {
+fn counted(location: Location, servers: &[String], opinions: &[Opinion]) -> Snapshot {
     let needed = majority(servers.len());
     let silent = opinions.iter().filter(|opinion| opinion.is_none()).count();
     let seen = || opinions.iter().flatten().map(|(seen, _)| seen);
@@ -82,7 +82,7 @@ fn counted(spot: Location, servers: &[String], opinions: &[Opinion]) -> Snapshot
         id: opinion.as_ref().and_then(|(seen, _)| Some(seen.holders.first()?.id())),
     };
     let votes = Some(servers.iter().zip(opinions).map(vote).collect());
-    Snapshot { state, votes, has_no_queue: true, ..Snapshot::free(spot, now).held_by(holders, 0) }
+    Snapshot { state, votes, has_no_queue: true, ..Snapshot::free(location, now).held_by(holders, 0) }
 }
 
 /// Returns the state of the first server that reports the lock as blocked.
@@ -167,10 +167,10 @@ impl Survey for RedlockSurvey {
     }
 
     async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
-        let spot = Location::of(key, self.namespace.join(':', key));
-        let raw = self.ask(async |survey| survey.read(&Keys::at(spot.place.clone())).await).await?;
-        let opinions: Vec<Opinion> = raw.iter().map(|raw| Some(opinion(raw.as_ref()?, &spot))).collect();
-        Ok(counted(spot, &self.names_of_servers(), &opinions))
+        let location = Location::of(key, self.namespace.join(':', key));
+        let raw = self.ask(async |survey| survey.read(&Keys::at(location.place.clone())).await).await?;
+        let opinions: Vec<Opinion> = raw.iter().map(|raw| Some(opinion(raw.as_ref()?, &location))).collect();
+        Ok(counted(location, &self.names_of_servers(), &opinions))
     }
 
     async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
@@ -204,10 +204,10 @@ impl Survey for RedlockSurvey {
 
     async fn last_successes(&mut self, prefix: &str) -> Result<Successes, Error> {
         let mut found = Successes::default();
-        for (spot, done) in
+        for (location, done) in
             self.ask(async |survey| survey.successes(prefix).await).await?.into_iter().flatten().flatten()
         {
-            found.add(spot, done);
+            found.add(location, done);
         }
         Ok(found)
     }
@@ -230,20 +230,20 @@ impl Survey for RedlockSurvey {
         let mut smallest = Smallest::new(most);
         // The smallest of all are among the smallest of each server.
         let total = Some(all.len() as u64).filter(|_| !is_cut);
-        for spot in all {
-            smallest.add(spot);
+        for location in all {
+            smallest.add(location);
         }
         let names = smallest.names(total);
         Ok(Names { only_own, is_cut: is_cut || names.is_cut, ..names })
     }
 
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
-        let read = self.ask(async |survey| survey.read_all(spots).await).await?;
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error> {
+        let read = self.ask(async |survey| survey.read_all(locations).await).await?;
         let servers = self.names_of_servers();
-        let seen = spots.iter().enumerate().map(|(index, spot)| {
-            let of = |raw: &Option<Vec<Raw>>| Some(opinion(raw.as_ref()?.get(index)?, spot));
+        let seen = locations.iter().enumerate().map(|(index, location)| {
+            let of = |raw: &Option<Vec<Raw>>| Some(opinion(raw.as_ref()?.get(index)?, location));
             let opinions: Vec<Opinion> = read.iter().map(of).collect();
-            counted(spot.clone(), &servers, &opinions)
+            counted(location.clone(), &servers, &opinions)
         });
         Ok(seen.filter(|seen| seen.state != State::Free).collect())
     }

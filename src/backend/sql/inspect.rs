@@ -63,20 +63,20 @@ impl<D: Dialect> SqlSurvey<D> {
     /// Adds the statement that frees the lock, if the lock never expires.
     fn with_remedy(&self, mut seen: Snapshot) -> Snapshot {
         if seen.holders.iter().any(|holder| holder.left == Some(Left::Forever)) {
-            seen.remedy = Some(D::LOOKS.remedy(self.connection.table(), &seen.spot.place));
+            seen.remedy = Some(D::LOOKS.remedy(self.connection.table(), &seen.location.place));
         }
         seen
     }
 
     /// Returns the place of this lock, its rows and the server's time, also if the database takes two names as equal.
     async fn read_one(&mut self, key: &Key, depth: Depth) -> Result<(Location, Vec<SeenRow>, u64), Error> {
-        let mut spot = Location::of(key, name::row(&self.namespace, key));
-        let (mut lines, mut now) = self.read(std::slice::from_ref(&spot), depth).await?;
-        if let Some(other) = other_name(&lines, &spot) {
-            spot.place = other;
-            (lines, now) = self.read(std::slice::from_ref(&spot), depth).await?;
+        let mut location = Location::of(key, name::row(&self.namespace, key));
+        let (mut lines, mut now) = self.read(std::slice::from_ref(&location), depth).await?;
+        if let Some(other) = other_name(&lines, &location) {
+            location.place = other;
+            (lines, now) = self.read(std::slice::from_ref(&location), depth).await?;
         }
-        Ok((spot, lines, now))
+        Ok((location, lines, now))
     }
 
     /// Makes one change about this party, and then sends the hint `then`; returns `true` if anything was changed. If
@@ -128,12 +128,12 @@ impl<D: Dialect> SqlSurvey<D> {
     }
 
     /// Returns the rows about these locks, and the server's time.
-    async fn read(&mut self, spots: &[Location], depth: Depth) -> Result<(Vec<SeenRow>, u64), Error> {
+    async fn read(&mut self, locations: &[Location], depth: Depth) -> Result<(Vec<SeenRow>, u64), Error> {
         let mut rows = Vec::new();
         // Use the first of these requests whose tables all exist. If there are no tables, there are no locks.
         for at in 0..3 {
             let tables = D::LOOKS.locks(self.connection.table(), &[], depth)[at].1;
-            match self.ask(|table| D::LOOKS.locks(table, spots, depth)[at].0.clone(), tables).await {
+            match self.ask(|table| D::LOOKS.locks(table, locations, depth)[at].0.clone(), tables).await {
                 Err(Unasked::Said(said, _)) if said.is_missing_table() => {}
                 answered => {
                     rows = answered?;
@@ -179,16 +179,16 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
     }
 
     async fn look(&mut self, key: &Key) -> Result<Snapshot, Error> {
-        let (spot, lines, now) = self.read_one(key, Depth { holders: MOST, waiters: MOST }).await?;
-        Ok(self.with_remedy(seen(spot, &lines, now)))
+        let (location, lines, now) = self.read_one(key, Depth { holders: MOST, waiters: MOST }).await?;
+        Ok(self.with_remedy(seen(location, &lines, now)))
     }
 
     async fn last_break(&mut self, key: &Key) -> Result<Option<Ask>, Error> {
         if self.refused.is_some() {
             return Ok(None);
         }
-        let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        let rows = self.records(|table| D::LOOKS.trace(table, &spot.place)).await?;
+        let (location, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
+        let rows = self.records(|table| D::LOOKS.trace(table, &location.place)).await?;
         let text = answers::of(&rows, "trace").and_then(|row| row.get(1).copied().flatten());
         Ok(text.and_then(|text| Ask::read_trace(text.as_bytes(), wall_millis())))
     }
@@ -205,8 +205,8 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
         loop {
             let rows = self.records(|table| D::LOOKS.all_done(table, &begins, &last)).await?;
             for (name, done) in rows.iter().filter_map(|row| success(row)) {
-                if let Some(spot) = name::spot(&self.namespace, name) {
-                    found.add(spot, done);
+                if let Some(location) = name::location(&self.namespace, name) {
+                    found.add(location, done);
                 }
             }
             match rows.last().and_then(|row| row.get(1)) {
@@ -228,8 +228,8 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
             for row in rows {
                 let [_, Some(name), Some(latch), Some(barrier)] = &row[..] else { return Err(self.malformed()) };
                 for (kind, _) in [(Kind::Latch, latch), (Kind::Barrier, barrier)].iter().filter(|(_, is)| *is == "1") {
-                    if let Some(spot) = name::spot(&self.namespace, name) {
-                        found.add(*kind, spot);
+                    if let Some(location) = name::location(&self.namespace, name) {
+                        found.add(*kind, location);
                     }
                 }
                 last.clone_from(name);
@@ -251,9 +251,9 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
             let is_last = rows.len() < PAGE;
             for row in rows {
                 let (Some(Some(name)), 2) = (row.get(1), row.len()) else { return Err(self.malformed()) };
-                if let Some(spot) = name::spot(&self.namespace, name) {
+                if let Some(location) = name::location(&self.namespace, name) {
                     total += 1;
-                    smallest.add(spot);
+                    smallest.add(location);
                 }
                 last.clone_from(name);
             }
@@ -263,12 +263,12 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
         }
     }
 
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
-        let mut found = Vec::with_capacity(spots.len());
-        for spots in spots.chunks(TOGETHER) {
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error> {
+        let mut found = Vec::with_capacity(locations.len());
+        for locations in locations.chunks(TOGETHER) {
             // The row of the first waiter has the number of waiters.
-            let (lines, now) = self.read(spots, Depth { holders: FEW, waiters: 1 }).await?;
-            found.extend(spots.iter().map(|spot| seen(spot.clone(), &lines, now)));
+            let (lines, now) = self.read(locations, Depth { holders: FEW, waiters: 1 }).await?;
+            found.extend(locations.iter().map(|location| seen(location.clone(), &lines, now)));
         }
         found.retain(|seen| seen.state != State::Free);
         for seen in &mut found {
@@ -278,17 +278,17 @@ impl<D: Dialect> Survey for SqlSurvey<D> {
     }
 
     async fn ask_to_stop(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
-        let (spot, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        let Some(act) = Act::new(&spot.place, party) else { return Ok(false) };
+        let (location, ..) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
+        let Some(act) = Act::new(&location.place, party) else { return Ok(false) };
         let change = |table: &Table, traced| D::BREAKING.ask(table, &act, ask, traced);
         self.change(change, |table| D::BREAKING.tell(table, &act), Tables::LOCKS).await
     }
 
     async fn take_away(&mut self, key: &Key, party: &Party, ask: &Ask) -> Result<bool, Error> {
-        let (spot, lines, _) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
-        let (act, tables) = match columns_of(&lines, &spot.place, party) {
-            Some(columns) => (Act::foreign(&spot.place, columns), Tables::LOCK),
-            None => match Act::new(&spot.place, party) {
+        let (location, lines, _) = self.read_one(key, Depth { holders: 1, waiters: 1 }).await?;
+        let (act, tables) = match columns_of(&lines, &location.place, party) {
+            Some(columns) => (Act::foreign(&location.place, columns), Tables::LOCK),
+            None => match Act::new(&location.place, party) {
                 Some(act) => (act, Tables::LOCKS),
                 None => return Ok(false),
             },

@@ -68,8 +68,8 @@ pub(crate) struct Depth {
 
 impl Looks {
     /// Returns the requests for the locks of these rows, best first: each next one does without some of the tables.
-    pub(crate) fn locks(&self, table: &Table, spots: &[Location], depth: Depth) -> [(String, Tables); 3] {
-        let names: Vec<String> = spots.iter().map(|spot| (self.literal)(&spot.place)).collect();
+    pub(crate) fn locks(&self, table: &Table, locations: &[Location], depth: Depth) -> [(String, Tables); 3] {
+        let names: Vec<String> = locations.iter().map(|location| (self.literal)(&location.place)).collect();
         let request = |text: &str| {
             self.request(&format!("{TIME}\n{text}"), table, |place| {
                 Some(match place {
@@ -167,15 +167,15 @@ impl Looks {
         use crate::backend::sql::template::statements;
 
         let table = Table::shedlock(quote);
-        let spot = Location { key: None, place: "dlock:it's {now}".to_owned() };
-        let requests = self.locks(&table, std::slice::from_ref(&spot), Depth { holders: 7, waiters: 9 });
+        let location = Location { key: None, place: "dlock:it's {now}".to_owned() };
+        let requests = self.locks(&table, std::slice::from_ref(&location), Depth { holders: 7, waiters: 9 });
         let requests = requests.map(|(request, _)| request);
         let others = [
             self.names(&table, "a{b}", "it's {now}"),
             self.all_done(&table, "a{b}", "it's {now}"),
             self.met(&table, "a{b}", "it's {now}"),
-            self.trace(&table, &spot.place),
-            self.done(&table, &spot.place),
+            self.trace(&table, &location.place),
+            self.done(&table, &location.place),
         ];
         for text in [&requests[..], &others].concat() {
             let parts = statements(&text);

@@ -61,7 +61,7 @@ pub(crate) fn beginning(namespace: &Namespace, prefix: &str) -> String {
 
 /// Returns the lock whose row is called `name`; `None` in another namespace. The key of a cut name is unknown.
 #[must_use]
-pub(crate) fn spot(namespace: &Namespace, name: &str) -> Option<Location> {
+pub(crate) fn location(namespace: &Namespace, name: &str) -> Option<Location> {
     if is_plain(namespace, name) {
         // Other programs have names that are not keys.
         let key = Key::parse(name.as_ref()).ok().map(|key| key.as_str().to_owned());
@@ -112,9 +112,9 @@ mod tests {
             ("", "job%~0123", Some(None)),
             ("", "a\nb", Some(None)),
         ] {
-            let spot = spot(&Namespace::parse(namespace).expect("valid"), name);
-            assert_eq!(spot.as_ref().map(|spot| spot.key.as_deref()), key, "{name}");
-            assert!(spot.is_none_or(|spot| spot.place == name));
+            let location = location(&Namespace::parse(namespace).expect("valid"), name);
+            assert_eq!(location.as_ref().map(|location| location.key.as_deref()), key, "{name}");
+            assert!(location.is_none_or(|location| location.place == name));
         }
         for (namespace, prefix, expected) in
             [("n", "a/", "n:a%2F"), ("n", "", "n:"), ("", "a/%", "a/%"), ("", "", ""), ("", "%~", "%25~")]

@@ -233,7 +233,8 @@ impl<D: Dialect> Probes for SqlProbes<D> {
             _ => None,
         });
         let rows = rows.await.unwrap_or_default();
-        let left = of(&rows, "left").and_then(|row| name::spot(&self.namespace, row.get(1).copied().flatten()?)?.key);
+        let left =
+            of(&rows, "left").and_then(|row| name::location(&self.namespace, row.get(1).copied().flatten()?)?.key);
         left.and_then(|key| Key::parse(key.as_ref()).ok()).unwrap_or(fresh)
     }
 

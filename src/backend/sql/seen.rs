@@ -126,11 +126,11 @@ fn number<N: FromStr>(field: Option<&str>) -> Option<N> {
     field?.parse().ok()
 }
 
-/// Returns the name of the lock's row if the database takes it and the one of `spot` as equal.
+/// Returns the name of the lock's row if the database takes it and the one of `location` as equal.
 #[must_use]
-pub(crate) fn other_name(lines: &[SeenRow], spot: &Location) -> Option<String> {
+pub(crate) fn other_name(lines: &[SeenRow], location: &Location) -> Option<String> {
     let names = || lines.iter().filter(|line| line.kind == Kind::Lock).map(|line| &line.name);
-    if names().any(|name| *name == spot.place) { None } else { names().next().cloned() }
+    if names().any(|name| *name == location.place) { None } else { names().next().cloned() }
 }
 
 /// Returns the columns of the row with this name if this party, which is another program, has the lock.
@@ -142,19 +142,19 @@ pub(crate) fn columns_of<'a>(lines: &'a [SeenRow], place: &str, party: &Party) -
 
 /// Returns the lock at this place, by those `lines` that are about its row. `now` is the database's time.
 #[must_use]
-pub(crate) fn seen(spot: Location, lines: &[SeenRow], now: u64) -> Snapshot {
+pub(crate) fn seen(location: Location, lines: &[SeenRow], now: u64) -> Snapshot {
     let of = |kind| lines.iter().filter(move |line| line.kind == kind);
-    let about = |kind| of(kind).filter(|line| line.name == spot.place).collect::<Vec<_>>();
+    let about = |kind| of(kind).filter(|line| line.name == location.place).collect::<Vec<_>>();
     let (rows, members, waiters) = (about(Kind::Lock), about(Kind::Member), about(Kind::Waiter));
     let count = |lines: &[&SeenRow]| lines.first().map_or(0, |line| line.count);
     let parties = |lines: &[&SeenRow]| lines.iter().map(|line| line.party()).collect::<Vec<_>>();
     let (queue, waiting) = (parties(&waiters), count(&waiters));
     let held = match rows.first() {
-        None => return Snapshot::free(spot, now).awaited_by(queue, waiting),
+        None => return Snapshot::free(location, now).awaited_by(queue, waiting),
         Some(row) if owner::read_group(&row.columns.locked_by).is_some() => (parties(&members), count(&members)),
         Some(row) => (vec![row.party()], 1),
     };
-    let seen = Snapshot { state: State::Held, ..Snapshot::free(spot, now) };
+    let seen = Snapshot { state: State::Held, ..Snapshot::free(location, now) };
     seen.held_by(held.0, held.1).awaited_by(queue, waiting)
 }
 

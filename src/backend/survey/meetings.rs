@@ -40,15 +40,15 @@ impl Meetings {
 
     /// Returns `true` if its name begins with the prefix. An unknown name begins with no prefix but the empty one.
     #[must_use]
-    pub(crate) fn wants(&self, spot: &Location) -> bool {
-        spot.key.as_deref().unwrap_or_default().starts_with(&self.prefix)
+    pub(crate) fn wants(&self, location: &Location) -> bool {
+        location.key.as_deref().unwrap_or_default().starts_with(&self.prefix)
     }
 
     /// Adds one, whatever its name.
-    pub(crate) fn add(&mut self, kind: Kind, spot: Location) {
+    pub(crate) fn add(&mut self, kind: Kind, location: Location) {
         match kind {
-            Kind::Latch => self.latches.insert(spot),
-            Kind::Barrier => self.barriers.as_mut().is_some_and(|barriers| barriers.insert(spot)),
+            Kind::Latch => self.latches.insert(location),
+            Kind::Barrier => self.barriers.as_mut().is_some_and(|barriers| barriers.insert(location)),
         };
     }
 }

@@ -28,7 +28,7 @@ struct ByName(Location);
 
 impl Ord for ByName {
     fn cmp(&self, other: &Self) -> Ordering {
-        let [one, other] = [self, other].map(|Self(spot)| (spot.name(), &spot.place));
+        let [one, other] = [self, other].map(|Self(location)| (location.name(), &location.place));
         one.cmp(&other)
     }
 }
@@ -55,8 +55,8 @@ impl Smallest {
     }
 
     /// Adds a name.
-    pub(crate) fn add(&mut self, spot: Location) {
-        self.kept.insert(ByName(spot));
+    pub(crate) fn add(&mut self, location: Location) {
+        self.kept.insert(ByName(location));
         if self.most.is_some_and(|most| self.kept.len() > most) {
             self.kept.pop_last();
             self.is_cut = true;
@@ -66,7 +66,7 @@ impl Smallest {
     /// Returns the names that were kept, in order.
     #[must_use]
     pub(crate) fn names(self, total: Option<u64>) -> Names {
-        let found = self.kept.into_iter().map(|spot| spot.0).collect();
+        let found = self.kept.into_iter().map(|location| location.0).collect();
         Names { found, total, is_cut: self.is_cut, ..Names::default() }
     }
 }

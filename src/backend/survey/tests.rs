@@ -38,7 +38,7 @@ fn the_smallest_names_are_kept() {
             smallest.add(Location::read(name, name));
         }
         let names = smallest.names(Some(4));
-        (names.found.iter().map(|spot| spot.place.clone()).collect::<String>(), names.is_cut)
+        (names.found.iter().map(|location| location.place.clone()).collect::<String>(), names.is_cut)
     };
     assert_eq!(names(None), ("abcd".to_owned(), false));
     assert_eq!(names(Some(4)), ("abcd".to_owned(), false));

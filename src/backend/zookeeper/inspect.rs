@@ -326,15 +326,16 @@ impl Survey for ZookeeperSurvey {
         }
         // Finding out which of them are locks takes requests for each one.
         let (mut held, mut total) = (Smallest::new(most), 0);
-        for spots in smallest.names(None).found.chunks(TOGETHER) {
-            let beside =
-                |spot: &Location| Key::parse(spot.name().as_ref()).ok().and_then(|key| self.directory(&key).ok());
-            let next: Vec<String> = spots.iter().filter_map(beside).map(|directory| directory.beside()).collect();
-            let own: Vec<String> = spots.iter().map(|spot| spot.place.clone()).collect();
+        for locations in smallest.names(None).found.chunks(TOGETHER) {
+            let beside = |location: &Location| {
+                Key::parse(location.name().as_ref()).ok().and_then(|key| self.directory(&key).ok())
+            };
+            let next: Vec<String> = locations.iter().filter_map(beside).map(|directory| directory.beside()).collect();
+            let own: Vec<String> = locations.iter().map(|location| location.place.clone()).collect();
             let (children, holds) = (self.list(&own).await?, self.list(&next).await?);
-            for ((spot, children), holds) in spots.iter().zip(children).zip(holds) {
+            for ((location, children), holds) in locations.iter().zip(children).zip(holds) {
                 if holds.iter().any(|name| !is_record(name)) || children.iter().any(|name| sequence(name).is_some()) {
-                    held.add(spot.clone());
+                    held.add(location.clone());
                     total += 1;
                 }
             }
@@ -345,13 +346,13 @@ impl Survey for ZookeeperSurvey {
         Ok(held.names(Some(total)))
     }
 
-    async fn look_at(&mut self, spots: &[Location]) -> Result<Vec<Snapshot>, Error> {
-        let mut found = Vec::with_capacity(spots.len());
-        for spot in spots {
-            let Ok(key) = Key::parse(spot.name().as_ref()) else { continue };
+    async fn look_at(&mut self, locations: &[Location]) -> Result<Vec<Snapshot>, Error> {
+        let mut found = Vec::with_capacity(locations.len());
+        for location in locations {
+            let Ok(key) = Key::parse(location.name().as_ref()) else { continue };
             let directory = self.directory(&key)?;
             let [children, holds] = self.both(&directory).await?;
-            let mut seen = self.find(&directory, &children, &holds).await?.seen(spot.clone(), wall_millis());
+            let mut seen = self.find(&directory, &children, &holds).await?.seen(location.clone(), wall_millis());
             seen.queue.clear();
             found.extend(Some(seen).filter(|seen| seen.state != State::Free));
         }

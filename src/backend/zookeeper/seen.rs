@@ -24,7 +24,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Evaluates the data at `now`, in milliseconds since 1970.
-    pub(super) fn seen(self, spot: Location, now: u64) -> Snapshot {
+    pub(super) fn seen(self, location: Location, now: u64) -> Snapshot {
         let is_over = |hold: &Hold| hold.until() <= now;
         let contends = |hold: &Hold| self.contenders.iter().any(|(entry, _)| entry.name == contender_of(hold.owner()));
         let kept = self.holds.iter().filter(|hold| !is_over(hold) && !contends(hold));
@@ -45,7 +45,7 @@ impl Found {
         }
         if let Some(stray) = stray {
             let waiting = line.len() as u64 - 1 + unread;
-            return Snapshot { state: State::Blocked(stray), waiting, ..Snapshot::free(spot, now) };
+            return Snapshot { state: State::Blocked(stray), waiting, ..Snapshot::free(location, now) };
         }
         let holding = holders(line.iter().map(|party| party.mode.unwrap_or_default()));
         let has_entered = |party: &&Party| party.slot.is_some() || !matches!(party.mode, Some(Mode::Slots(_)));
@@ -55,7 +55,7 @@ impl Found {
             (waiter.token, waiter.renewed) = (None, None);
         }
         let waiting = queue.len() as u64 + unread;
-        Snapshot::free(spot, now).held_by(line, 0).awaited_by(queue, waiting)
+        Snapshot::free(location, now).held_by(line, 0).awaited_by(queue, waiting)
     }
 }
 

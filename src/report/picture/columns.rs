@@ -130,7 +130,7 @@ fn limits<'a>(rows: impl Iterator<Item = &'a [String; COLUMNS.len()]>, width: us
 }
 
 fn row(lock: &Snapshot) -> [String; COLUMNS.len()] {
-    let (key, none) = (safe(lock.spot.name()), || "-".to_owned());
+    let (key, none) = (safe(lock.location.name()), || "-".to_owned());
     let waiting = if lock.has_no_queue { none() } else { lock.waiting.to_string() };
     let Some(holder) = lock.holders.first() else {
         let why = if let State::Blocked(what) = &lock.state { safe(what) } else { String::new() };
