@@ -161,7 +161,7 @@ impl<'a> Taking<'a> {
         let news = LatestNews::new(self.report, lock.place.clone());
         let taken = tokio::select! {
             biased;
-            taken = take(self.contender.as_mut(), wait, limits, |key, heard| news.set(key, heard)) => taken,
+            taken = take(self.contender.as_mut(), wait, limits, |key, event| news.set(key, event)) => taken,
             never = announce(&news) => match never {},
         };
         let waited = Instant::now().since(begun);

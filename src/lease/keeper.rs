@@ -29,15 +29,15 @@ pub(crate) async fn keep(
             loop {
                 rest(&mut renewals, contender).await;
                 let now = Instant::now();
-                let heard = match renewals.turn(now) {
+                let update = match renewals.turn(now) {
                     Turn::Ask(limit) => {
                         let answer = renew(contender, limit, delay).await;
                         requests.note(&answer);
-                        renewals.heard(now, Instant::now(), answer)
+                        renewals.answered(now, Instant::now(), answer)
                     }
                     Turn::GiveUp(lost) => Some(lost),
                 };
-                match heard {
+                match update {
                     None => {}
                     Some(extended @ LeaseNews::Extended(_)) => {
                         news(extended);

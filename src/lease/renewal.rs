@@ -110,7 +110,7 @@ impl Renewals {
 
     /// Records at `now` the answer to the request that was sent at `asked`. The error is the backend's reason, or
     /// `None` if there was no answer.
-    pub(crate) fn heard(
+    pub(crate) fn answered(
         &mut self,
         asked: Instant,
         now: Instant,
@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(renewals.next(), sent + 10 * S);
         assert_eq!(renewals.turn(sent + 10 * S), Turn::Ask(sent + 12 * S));
         let schedule = Schedule { sent: sent + 10 * S, ttl: 30 * S, kill_after: 5 * S };
-        let heard = renewals.heard(sent + 10 * S, sent + 11 * S, Ok(extended(sent + 10 * S)));
-        assert_eq!((heard, renewals.next()), (Some(LeaseNews::Extended(schedule)), sent + 20 * S));
+        let answered = renewals.answered(sent + 10 * S, sent + 11 * S, Ok(extended(sent + 10 * S)));
+        assert_eq!((answered, renewals.next()), (Some(LeaseNews::Extended(schedule)), sent + 20 * S));
     }
 
     #[test]
@@ -183,12 +183,12 @@ mod tests {
         let (sent, mut renewals) = renewals();
         let (asked, now) = (sent + 10 * S, sent + 12 * S);
         let trouble = LeaseNews::Trouble(Unconfirmed::Silence);
-        assert_eq!(renewals.heard(asked, now, Err(None)), Some(trouble));
+        assert_eq!(renewals.answered(asked, now, Err(None)), Some(trouble));
         assert!(renewals.next() <= now);
-        assert_eq!(renewals.heard(now, now + S, Err(None)), None);
+        assert_eq!(renewals.answered(now, now + S, Err(None)), None);
         assert_eq!(renewals.next(), now + S + 1500 * MS);
         // No later than the time of SIGTERM.
-        assert_eq!(renewals.heard(sent + 20 * S, sent + 21 * S, Err(None)), None);
+        assert_eq!(renewals.answered(sent + 20 * S, sent + 21 * S, Err(None)), None);
         assert_eq!(renewals.next(), sent + 21_950 * MS);
     }
 
@@ -197,15 +197,15 @@ mod tests {
         let (sent, mut renewals) = renewals();
         assert!(!renewals.listens());
         let first = sent + 10 * S;
-        renewals.heard(first, first, Ok(extended(first)));
+        renewals.answered(first, first, Ok(extended(first)));
         assert!(renewals.listens());
         // Reported this long after the first renewal, and due this long after it.
-        for (heard, due) in [(5 * S, 5 * S), (30 * MS, 100 * MS), (Duration::ZERO, 100 * MS), (11 * S, 10 * S)] {
+        for (answered, due) in [(5 * S, 5 * S), (30 * MS, 100 * MS), (Duration::ZERO, 100 * MS), (11 * S, 10 * S)] {
             let mut disturbed = renewals.clone();
-            disturbed.disturbed(first + heard);
-            assert_eq!(disturbed.next(), first + due, "{heard:?}");
+            disturbed.disturbed(first + answered);
+            assert_eq!(disturbed.next(), first + due, "{answered:?}");
         }
-        renewals.heard(first + S, first + S, Err(None));
+        renewals.answered(first + S, first + S, Err(None));
         assert!(!renewals.listens());
     }
 
@@ -213,7 +213,7 @@ mod tests {
     fn an_answer_after_sigterm_rescues_nothing() {
         let (sent, mut renewals) = renewals();
         let late = sent + 21_950 * MS;
-        assert_eq!(renewals.heard(sent + 20 * S, late, Ok(extended(sent + 20 * S))), None);
+        assert_eq!(renewals.answered(sent + 20 * S, late, Ok(extended(sent + 20 * S))), None);
         assert_eq!(renewals.next(), late);
         let Turn::GiveUp(LeaseNews::Unrenewed { since, .. }) = renewals.turn(late) else { panic!("asks again") };
         assert_eq!(since, sent);
@@ -228,11 +228,12 @@ mod tests {
         };
         assert_eq!(reason(&renewals), Unconfirmed::NotTried);
         let refused = Unconfirmed::Said("refused".to_owned());
-        for (heard, expected) in [(None, Unconfirmed::Silence), (Some("refused"), refused.clone()), (None, refused)] {
-            renewals.heard(sent, sent, Err(heard.map(str::to_owned)));
+        for (answered, expected) in [(None, Unconfirmed::Silence), (Some("refused"), refused.clone()), (None, refused)]
+        {
+            renewals.answered(sent, sent, Err(answered.map(str::to_owned)));
             assert_eq!(reason(&renewals), expected);
         }
-        renewals.heard(sent, sent, Ok(extended(sent)));
+        renewals.answered(sent, sent, Ok(extended(sent)));
         assert_eq!(reason(&renewals), Unconfirmed::NotTried);
     }
 }

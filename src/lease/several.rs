@@ -157,7 +157,7 @@ impl One {
         let lost = matches!(answer, Ok(Renewal::NotMine(_) | Renewal::Asked(..)));
         if let State::Held(hold) = &mut self.state {
             match &mut hold.kept {
-                Kept::Lease(renewals) => drop(renewals.heard(now, Instant::now(), answer)),
+                Kept::Lease(renewals) => drop(renewals.answered(now, Instant::now(), answer)),
                 Kept::Looks(check, at) => *at = Instant::now() + *check,
             }
         }

@@ -62,7 +62,7 @@ async fn wait_for(
     let mut waiting = Waiting::new(wait, limits.grace);
     loop {
         let answer = attempt(contender, &waiting, waiting.queue(), limits, trace).await;
-        let mut next = waiting.answered(answer, Instant::now(), &mut |heard| news(&contender.claim().key, heard));
+        let mut next = waiting.answered(answer, Instant::now(), &mut |event| news(&contender.claim().key, event));
         if next == Next::Listen {
             let changed = until(wait, contender.changed()).await;
             next = waiting.listened(changed.map(|changed| changed.map_err(Failed::from)));

@@ -213,8 +213,8 @@ impl Waiting {
     }
 
     /// Records the result of the wait for a change; `None` if its time ran out.
-    pub(super) fn listened(&mut self, heard: Option<Result<(), Failed>>) -> Next {
-        if let Some(Err(error)) = heard {
+    pub(super) fn listened(&mut self, outcome: Option<Result<(), Failed>>) -> Next {
+        if let Some(Err(error)) = outcome {
             return self.failed(error);
         }
         self.failures = 0;

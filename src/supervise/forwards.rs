@@ -41,7 +41,7 @@ impl Sent {
 #[derive(Clone, Copy, Debug)]
 struct Own {
     sent: Sent,
-    heard: Instant,
+    received: Instant,
     /// The time at which it is forgotten; `None` while dlock, which may be stopped, has not reported it.
     until: Option<Instant>,
 }
@@ -71,7 +71,7 @@ impl Forwards {
                 until = Some(now + REMEMBER_MATCHED);
             }
         }
-        put(&mut self.own, Own { sent, heard: now, until }, |own| (own.sent.signal, own.heard));
+        put(&mut self.own, Own { sent, received: now, until }, |own| (own.sent.signal, own.received));
     }
 
     /// Notes that dlock got `sent`, and read it at `read_at`: it will be passed on unless the group got it too.
@@ -81,8 +81,8 @@ impl Forwards {
         // The kernel keeps only the first of equal signals until it is read, so dlock will not report what the group
         // got until then. Nor what it should have read long ago: all pending signals are read in one go.
         for own in self.own.iter_mut().flatten() {
-            let same = own.sent.signal == sent.signal && (own.heard <= read_at || sent.reached_with(own.sent));
-            if same || own.heard + STALE <= read_at {
+            let same = own.sent.signal == sent.signal && (own.received <= read_at || sent.reached_with(own.sent));
+            if same || own.received + STALE <= read_at {
                 own.until.get_or_insert(now + REMEMBER_MATCHED);
             }
         }

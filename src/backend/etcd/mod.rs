@@ -306,9 +306,9 @@ impl Contender for EtcdContender {
                 Attempt::Busy(_) if passes => {
                     if is_entering
                         && Instant::now() < deadline
-                        && let Ok(heard) = before(deadline, Box::pin(self.hear())).await
+                        && let Ok(listened) = before(deadline, Box::pin(self.hear())).await
                     {
-                        heard?;
+                        listened?;
                         continue;
                     }
                     self.withdraw(Used::No).await?;

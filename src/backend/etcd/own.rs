@@ -42,25 +42,25 @@ pub(super) async fn extend(
     let asked = cluster.ask(|mut client| async move {
         let (mut reader, mut hearer, teller) = (client.clone(), client.clone(), client.clone());
         let extended = async {
-            let heard = async {
+            let requests = async {
                 match stop {
                     Some(stop) => hearer.get(stop, None).await.map(Some),
                     None => Ok(None),
                 }
             };
             let options = GetOptions::new().with_keys_only();
-            tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)), heard)
+            tokio::try_join!(client.lease_keep_alive(lease), reader.get(key, Some(options)), requests)
         };
         let (extended, version) = tokio::join!(extended, version(teller, sent, timeout));
-        extended.map(|((keeper, _), read, heard)| (keeper.id(), read, heard, version))
+        extended.map(|((keeper, _), read, requests)| (keeper.id(), read, requests, version))
     });
     // Boxed, as it is too large to be part of every future that awaits it.
     match Box::pin(asked).await {
-        Ok((answered, mut read, heard, version)) => {
+        Ok((answered, mut read, requests, version)) => {
             cluster.same_lease(lease, answered)?;
             let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
             let own = read.take_kvs().into_iter().next();
-            let asked = heard.and_then(|heard| heard.kvs().first().map(|kv| kv.value().to_vec()));
+            let asked = requests.and_then(|requests| requests.kvs().first().map(|kv| kv.value().to_vec()));
             Ok(Extended::Lease { sent, own, asked, revision, version })
         }
         Err(Fault::NoLease(_)) => Ok(Extended::NoLease),

@@ -384,7 +384,7 @@ impl Records for FileRecords {
     async fn changed(&mut self, _at_most: Duration) -> Result<(), Error> {
         let limit = Instant::now() + LOOK;
         match self.sheet.as_ref().map(|sheet| &sheet.watcher).or(self.watcher.as_ref()) {
-            Some(watcher) => drop(watcher.heard(limit).await),
+            Some(watcher) => drop(watcher.notified(limit).await),
             None => sleep_until(limit).await,
         }
         Ok(())

@@ -60,13 +60,13 @@ impl Watcher {
             Some(until) if now < until => limit.min(now + LOOK),
             _ => limit,
         };
-        if self.heard(limit).await {
+        if self.notified(limit).await {
             self.unsettled_until = Some(Instant::now() + UNSETTLED);
         }
     }
 
     /// Resolves with `true` after an event, or with `false` at `limit`.
-    pub(super) async fn heard(&self, limit: Instant) -> bool {
+    pub(super) async fn notified(&self, limit: Instant) -> bool {
         let Some(events) = &self.events else {
             sleep_until(limit).await;
             return false;
@@ -122,7 +122,7 @@ mod tests {
             assert_eq!(watcher.unsettled_until, None, "nothing happened");
             let watcher = Watcher::of_new_files(scratch.path());
             File::create(scratch.path().join("new")).expect("created");
-            assert!(watcher.heard(soon()).await);
+            assert!(watcher.notified(soon()).await);
         });
     }
 }

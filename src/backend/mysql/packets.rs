@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::property::holds;
 
-    fn heard(bytes: &[u8]) -> Result<Vec<Row>, Failure<Said>> {
+    fn received(bytes: &[u8]) -> Result<Vec<Row>, Failure<Said>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
         runtime.block_on(async {
             let (ours, mut its) = duplex(1 << 20);
@@ -283,19 +283,19 @@ mod tests {
             packet(7, &end(8)),
             packet(8, &[OK, 0, 0, 0, 0, 0, 0]),
         ];
-        assert_eq!(heard(&answer.concat()), Ok(vec![vec![Some("look".to_owned()), None]]));
+        assert_eq!(received(&answer.concat()), Ok(vec![vec![Some("look".to_owned()), None]]));
         for cut in 1..answer.len() {
-            assert_eq!(heard(&answer[..cut].concat()), Err(Failure::Broke("connection closed".to_owned())), "{cut}");
+            assert_eq!(received(&answer[..cut].concat()), Err(Failure::Broke("connection closed".to_owned())), "{cut}");
         }
         let error = [packet(1, &[OK, 0, 0, 8, 0, 0, 0]), packet(2, b"\xff\xbd\x04#40001no")].concat();
-        assert_eq!(heard(&error), Err(Failure::Said(Said { code: 1213, message: "no".to_owned() })));
+        assert_eq!(received(&error), Err(Failure::Said(Said { code: 1213, message: "no".to_owned() })));
     }
 
     #[test]
     fn a_header_alone_is_enough_to_refuse_a_packet() {
-        let long = heard(&[0xff, 0xff, 0xff, 1, 0]).expect_err("too long");
+        let long = received(&[0xff, 0xff, 0xff, 1, 0]).expect_err("too long");
         assert!(matches!(&long, Failure::Broke(text) if text.contains("large")), "{long:?}");
-        let many = heard(&packet(1, &[0xfe, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0])).expect_err("too many");
+        let many = received(&packet(1, &[0xfe, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0])).expect_err("too many");
         assert!(matches!(&many, Failure::Broke(text) if text.contains("columns")), "{many:?}");
     }
 
@@ -304,7 +304,7 @@ mod tests {
         let byte = prop_oneof![Just(0_u8), Just(1), Just(2), Just(0xfb), Just(0xfe), Just(0xff), any::<u8>()];
         holds(2000, vec(vec(byte, 0..12), 0..6), |bodies| {
             let answer: Vec<u8> = (1..).zip(&bodies).flat_map(|(number, body)| packet(number, body)).collect();
-            let _ = heard(&answer);
+            let _ = received(&answer);
             Ok(())
         });
     }

@@ -72,7 +72,7 @@ pub(super) struct Link {
     refusal: Refusal,
     /// The process that has taken the connection, according to the server.
     process: Process,
-    heard: Arc<Unasked>,
+    unasked: Arc<Unasked>,
     /// `true` if the server notifies us here.
     is_listening: bool,
 }
@@ -158,8 +158,8 @@ impl link::Link for Link {
             }
             Purpose::Looks => is_on("in_hot_standby"),
         };
-        let heard = Arc::new(Unasked::default());
-        let listener = Arc::clone(&heard);
+        let unasked = Arc::new(Unasked::default());
+        let listener = Arc::clone(&unasked);
         let driver = tokio::spawn(async move {
             let end = loop {
                 match std::future::poll_fn(|context| connection.poll_message(context)).await {
@@ -171,7 +171,7 @@ impl link::Link for Link {
             listener.said(|said| said.end = end);
             listener.notified.notify_one();
         });
-        let mut link = Self { client, driver, name, socket, refusal, process, heard, is_listening: false };
+        let mut link = Self { client, driver, name, socket, refusal, process, unasked, is_listening: false };
         let standby = match standby {
             Some(standby) => standby,
             // A single server says so in answer to the first write.
@@ -202,12 +202,12 @@ impl link::Link for Link {
     }
 
     async fn ask(&mut self, text: &str) -> Result<Vec<Row>, Asked<errors::Said>> {
-        self.heard.said(|said| said.is_unreplicated = false);
+        self.unasked.said(|said| said.is_unreplicated = false);
         match self.client.simple_query(text).await {
-            Ok(_) if self.heard.said(|said| said.is_unreplicated) => Err(Asked::Unreplicated),
+            Ok(_) if self.unasked.said(|said| said.is_unreplicated) => Err(Asked::Unreplicated),
             Ok(messages) => rows(&messages).ok_or(Asked::Malformed),
             // The error that ended the connection says more than the fact that it has ended.
-            Err(error) => match (failure(&error), self.heard.said(|said| said.end.clone())) {
+            Err(error) => match (failure(&error), self.unasked.said(|said| said.end.clone())) {
                 (Failure::Broke(_), End::Said(last)) => Err(Asked::Failed(last)),
                 (failure, _) => Err(Asked::Failed(failure)),
             },
@@ -219,7 +219,7 @@ impl link::Link for Link {
     }
 
     fn forget_notifications(&self) {
-        let _ = self.heard.notified.notified().now_or_never();
+        let _ = self.unasked.notified.notified().now_or_never();
     }
 
     fn is_listening(&self) -> bool {
@@ -237,8 +237,8 @@ impl link::Link for Link {
     }
 
     async fn notified(&mut self, until: Instant) -> Result<(), Option<Failure>> {
-        let _ = before(until, self.heard.notified.notified()).await;
-        match self.heard.said(|said| said.end.clone()) {
+        let _ = before(until, self.unasked.notified.notified()).await;
+        match self.unasked.said(|said| said.end.clone()) {
             End::Open => Ok(()),
             End::Silent => Err(None),
             End::Said(failure) => Err(Some(failure)),

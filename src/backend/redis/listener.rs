@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(in crate::backend) struct Listener {
     server: String,
-    heard: Arc<Notify>,
+    wakeups: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -39,15 +39,15 @@ impl Drop for Listener {
 impl Listener {
     /// Starts to listen on this list at `server`.
     fn at(server: Server, list: String) -> Self {
-        let heard = Arc::new(Notify::new());
-        let (name, told) = (server.to_string(), Arc::clone(&heard));
+        let wakeups = Arc::new(Notify::new());
+        let (name, told) = (server.to_string(), Arc::clone(&wakeups));
         let task = tokio::spawn(listen(Connection::new(server), list, told));
-        Self { server: name, heard, task }
+        Self { server: name, wakeups, task }
     }
 
     /// Forgets the messages that have arrived.
     pub(in crate::backend) fn forget(&self) {
-        let _ = self.heard.notified().now_or_never();
+        let _ = self.wakeups.notified().now_or_never();
     }
 
     /// Resolves when a message arrives on this list at `server`, or has arrived since the last call. A listener is
@@ -57,13 +57,13 @@ impl Listener {
             *listener = Some(Self::at(server.clone(), list));
         }
         match listener {
-            Some(listener) => listener.heard.notified().await,
+            Some(listener) => listener.wakeups.notified().await,
             None => std::future::pending().await,
         }
     }
 }
 
-async fn listen(mut connection: Connection, list: String, heard: Arc<Notify>) {
+async fn listen(mut connection: Connection, list: String, wakeups: Arc<Notify>) {
     let mut command = ::redis::cmd("BLPOP");
     command.arg(list).arg(WAIT.as_secs());
     loop {
@@ -73,7 +73,7 @@ async fn listen(mut connection: Connection, list: String, heard: Arc<Notify>) {
         });
         match asked.await {
             Ok(Ok(::redis::Value::Nil)) => {}
-            Ok(Ok(_)) => heard.notify_one(),
+            Ok(Ok(_)) => wakeups.notify_one(),
             // Without the right to wait there, only renewals and looks notice anything.
             Ok(Err(error)) if error.kind == ErrorKind::Denied => return,
             Ok(Err(_)) | Err(_) => sleep_until(Instant::now() + PAUSE).await,

@@ -119,7 +119,7 @@ impl Sentinels {
                 }
             })
             .collect();
-        let (mut named, mut errors, mut heard) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut named, mut errors, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             match agreement(&named, asking.len(), needed) {
                 Agreement::On(master) => return Ok(master),
@@ -128,9 +128,9 @@ impl Sentinels {
             }
             match asking.next().await {
                 // A sentinel has one vote, under however many names.
-                Some(Ok((Some(peer), _))) if heard.contains(&peer) => errors.push(errors::twin_sentinels(peer)),
+                Some(Ok((Some(peer), _))) if peers.contains(&peer) => errors.push(errors::twin_sentinels(peer)),
                 Some(Ok((peer, master))) => {
-                    heard.extend(peer);
+                    peers.extend(peer);
                     named.push(master);
                 }
                 Some(Err(error)) => errors.push(error),

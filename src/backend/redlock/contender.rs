@@ -115,7 +115,7 @@ impl RedlockContender {
     }
 
     /// Resolves when one of the servers has a message for this holder, which makes a renewal worthwhile.
-    pub(super) async fn heard(&mut self) {
+    pub(super) async fn notified(&mut self) {
         let list = Keys::of(&self.claim).listener(self.claim.owner.as_str());
         listen(&mut self.listeners, self.voters.servers(), &list).next().await;
     }

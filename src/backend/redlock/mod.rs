@@ -282,7 +282,7 @@ impl Contender for RedlockContender {
     }
 
     async fn disturbed(&mut self) {
-        self.heard().await;
+        self.notified().await;
     }
 
     async fn release(&mut self, used: Used) -> Result<Released, Error> {

@@ -174,7 +174,7 @@ impl<L: Link> Connection<L> {
     }
 
     /// Waits for a notification, but not beyond `until`.
-    pub(crate) async fn heard(&mut self, until: Instant) -> Result<(), Error> {
+    pub(crate) async fn notified(&mut self, until: Instant) -> Result<(), Error> {
         let Some(open) = &mut self.open else { return Err(errors::no_connection(&self.name())) };
         let error = match open.link.notified(until).await {
             Ok(()) => return Ok(()),
@@ -207,7 +207,7 @@ impl<L: Link> Connection<L> {
     /// until a notification. Returns `false` if that cannot be found out.
     pub(crate) async fn asked(&mut self, request: Option<&str>) -> bool {
         let Some(request) = request else {
-            return self.is_listening() && self.heard(Instant::now() + LONG).await.is_ok();
+            return self.is_listening() && self.notified(Instant::now() + LONG).await.is_ok();
         };
         loop {
             sleep_until(Instant::now() + BETWEEN_GLANCES).await;

@@ -312,7 +312,7 @@ impl<D: Dialect> Contender for SqlContender<D> {
         match self.next.clone() {
             Next::Stay(wait, None) => {
                 let until = Instant::now() + wait;
-                self.session.connection.heard(until).await?;
+                self.session.connection.notified(until).await?;
                 if Instant::now() < until {
                     self.wake();
                 }

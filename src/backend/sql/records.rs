@@ -225,7 +225,7 @@ impl<D: Dialect> Records for SqlRecords<D> {
         let (now, (seen, since)) = (Instant::now(), self.last);
         if D::RECORDS.glance.is_empty() {
             let wait = if self.is_poll_only { at_most.min(POOLED) } else { at_most };
-            return self.session.connection.heard(now + wait).await;
+            return self.session.connection.notified(now + wait).await;
         }
         let glance = Request { seen: Some(seen), ..Request::default() };
         let request = self.place.requests(&self.session.statements, &[D::RECORDS.glance], &glance);

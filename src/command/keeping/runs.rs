@@ -74,8 +74,8 @@ impl Runs {
         let mut lets_go = false;
         for index in (0..self.clients.len()).rev() {
             // One request of each client, so that one that does not stop asking does not block everything else.
-            let heard = self.clients[index].line.try_io(Interest::READABLE, |line| Ok(Request::receive(line)?));
-            match heard {
+            let received = self.clients[index].line.try_io(Interest::READABLE, |line| Ok(Request::receive(line)?));
+            match received {
                 Ok(request) => lets_go |= request.is_some_and(|request| self.answer(index, request)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => drop(self.clients.swap_remove(index)),

@@ -104,7 +104,7 @@ pub(super) async fn acquire(
             return Ok(waited);
         }
         loop {
-            match take(contender, wait, limits, |key, heard| news.set(key, heard)).await {
+            match take(contender, wait, limits, |key, event| news.set(key, event)).await {
                 Ok(grant) => return Ok(inside.held(Some(grant))),
                 // The look did not see the outer run, perhaps because not every server answered it, or because it did
                 // not get as far as this lock.

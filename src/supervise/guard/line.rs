@@ -184,15 +184,15 @@ mod tests {
         {
             line.tell(notice);
         }
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut packet = [0; LENGTH];
         while recv(ours.as_raw_fd(), &mut packet, MsgFlags::empty()).is_ok() {
-            heard.extend(Notice::decode(&packet));
+            received.extend(Notice::decode(&packet));
             line.flush();
         }
-        heard.dedup();
+        received.dedup();
         let all = [Notice::Suspended, Notice::Deadline, Notice::Unkillable(2), Notice::Gone];
-        assert_eq!(heard, all);
+        assert_eq!(received, all);
         assert!(!line.is_waiting());
     }
 }

@@ -84,8 +84,8 @@ fn ask(name: &str, dlock: pid_t, timeout: PollTimeout) -> Option<Under> {
     }
     let mut answer = [0; STOPPING.len()];
     let is_silent = poll(&mut [PollFd::new(line.as_fd(), PollFlags::POLLIN)], timeout) != Ok(1);
-    let heard = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).unwrap_or_default();
-    if !is_silent && heard == 0 {
+    let received = recv(line.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).unwrap_or_default();
+    if !is_silent && received == 0 {
         // It has ended. If it was killed, its dlock is asked.
         return None;
     }

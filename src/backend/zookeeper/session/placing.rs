@@ -173,7 +173,7 @@ impl Session {
         let written = written.map_err(ZkError::from);
         self.traffic.end(sent, false, &read);
         self.traffic.end(sent, true, &written);
-        self.heard = read.ok();
+        self.own_content = read.ok();
         match written?.first() {
             Some(MultiWriteResult::SetData { stat }) => Ok(Some(*stat)),
             _ => Ok(None),

@@ -84,7 +84,7 @@ impl Game {
         let Some(mut renewals) = self.dlock.renewals.take() else { return };
         let news = if let Some((request, asked, until)) = self.dlock.asking {
             let Request { sent, heard_at, answer, .. } = self.requests[request];
-            let heard = match (heard_at.filter(|at| *at <= now), answer) {
+            let outcome = match (heard_at.filter(|at| *at <= now), answer) {
                 (Some(_), Some(Ok(ttl))) => {
                     let renew_every = ttl / self.script.renewals_per_lease;
                     Ok(Renewal::Extended(Lease::Until { sent, ttl, renew_every }))
@@ -98,7 +98,7 @@ impl Game {
                 }
             };
             self.dlock.asking = None;
-            renewals.heard(asked, now, heard)
+            renewals.answered(asked, now, outcome)
         } else if now < renewals.next() {
             None
         } else {
