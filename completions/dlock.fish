@@ -41,7 +41,7 @@ complete -c dlock -n "__fish_dlock_needs_command" -f -a "list" -d 'Show every lo
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "held" -d 'Test whether this process runs inside a dlock run that holds a lock'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "latch" -d 'Wait until enough jobs are done, in any order'
 complete -c dlock -n "__fish_dlock_needs_command" -f -a "barrier" -d 'Wait until enough processes are there at the same time'
-complete -c dlock -n "__fish_dlock_using_subcommand flock" -s w -l timeout -l wait -d 'Wait no longer than this, such as 10 or 0.5; 0 is -n' -r
+complete -c dlock -n "__fish_dlock_using_subcommand flock" -s w -l timeout -l wait -d 'Wait at most this long, such as 10 or 0.5; 0 is -n' -r
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired, instead of 1' -r
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s c -l command -d 'After FILE only: run STRING with $SHELL -c, or with /bin/sh if SHELL is not set' -r
 complete -c dlock -n "__fish_dlock_using_subcommand flock" -s s -l shared -d 'Hold the lock together with others that share it'
@@ -56,7 +56,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand flock" -s V -l version -d 'P
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s k -l key -d 'The lock\'s name: 1 to 512 bytes of UTF-8 without control characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l owner -d 'The owner id that dlock status shows (holder.id in JSON), or at least its first 8 characters' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l reason -d 'The reason: the holder reports it, and dlock status shows it for a week' -r
-complete -c dlock -n "__fish_dlock_using_subcommand break" -s w -l wait -l timeout -d 'Wait no longer than this for the lock to be released; default: the length of the holder\'s lease plus 15s' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -s w -l wait -l timeout -d 'Wait at most this long for the lock to be released; default: the length of the holder\'s lease plus 15s' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -s b -l backend -d 'The backend: file: (this host and this user: /run/dlock or /run/lock/dlock-UID), file:///dir, file:///dir/file?path (that file, as flock takes it), redis://[user[:password]@]host[:port][/database], redis+unix:///socket, redis+sentinel://host,host/NAME, redlock://host,host,host, etcd://host,host,host, zk://host,host,host[/chroot], postgres://host,host/database, postgres+unix:///socket, mysql://host,host/database or mysql+unix:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file:' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l namespace -d 'Prefix for every key on a server; may be empty. Ignored by file:' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l profile -d 'Use the values of this profile in the config files' -r
@@ -83,7 +83,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l time -d 'Show ti
 local\t'The time zone of this host, or of TZ'"
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s t -l ttl -d 'Length of the lease, from 1s to 24h: the lock is free that long after it was acquired or last renewed. No variable sets it, because it must fit the steps. Required without --while-pid; with it, 30s by default. etcd has its own limit (at least 2s by default), and grants the nearest length' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l while-pid -d 'Leave a process behind, the keeper, that renews the lock until process PID has ended, and then releases it. In a script, PID is $$. If the lock is lost, the keeper stops PID, but of what PID started only the runs under dlock run --handle. Works on every backend, but not for process 1, which no signal stops' -r
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s w -l wait -l timeout -d 'Wait no longer than this for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s w -l wait -l timeout -d 'Wait at most this long for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit code when the lock was not acquired; not 0, because the next step would start without the lock. A 0 in a variable or config file is meant for dlock run, and counts as 75' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l reason -d 'Text shown to waiters, and by status and list' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l events -d 'Append a JSON line for each event (waiting, acquired, trouble, refused, end) to this file, or write it to an open descriptor, fd:3 or higher; see dlock-json(7). dlock never waits for a reader. With --while-pid the keeper has it open until PID has ended: use a file, because the reader of a pipe would wait that long' -r -F
@@ -225,7 +225,7 @@ mysqls://\t''
 mariadb://\t''
 mariadbs://\t''
 mysql+unix://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait no longer than this for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r -f -a "10s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s w -l wait -l timeout -d 'Wait at most this long for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait for the lock has no limit, and a backend that cannot be reached at first is an error at once' -r -f -a "10s\t''
 1m\t''
 10m\t''
 1h\t''"
@@ -431,7 +431,7 @@ mysqls://\t''
 mariadb://\t''
 mariadbs://\t''
 mysql+unix://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait at most this long, including for the backend; 0 means do not wait. By default, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
 1m\t''
 10m\t''
 1h\t''"
@@ -487,7 +487,7 @@ mysqls://\t''
 mariadb://\t''
 mariadbs://\t''
 mysql+unix://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s w -l wait -d 'Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s w -l wait -d 'Wait at most this long, including for the backend; 0 means do not wait. By default, the wait has no limit, and an error of the backend ends it' -r -f -a "10s\t''
 1m\t''
 10m\t''
 1h\t''"

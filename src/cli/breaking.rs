@@ -43,7 +43,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 
-    /// Wait no longer than this for the lock to be released; default: the length of the holder's lease plus 15s
+    /// Wait at most this long for the lock to be released; default: the length of the holder's lease plus 15s
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,
 

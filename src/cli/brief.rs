@@ -22,7 +22,7 @@ const NONBLOCK: (&str, &str) = ("nonblock", "Do not wait for the lock");
 const CONFLICT: (&str, &str) = ("conflict-exit-code", "Exit code without the lock, instead of 75");
 const RAN_OUT: (&str, &str) = ("conflict-exit-code", "Exit code when the wait ran out, instead of 75");
 const VERBOSE: (&str, &str) = ("verbose", "Also report what was done");
-const WAIT: (&str, &str) = ("wait", "Wait no longer than this, such as 30s or 10m");
+const WAIT: (&str, &str) = ("wait", "Wait at most this long, such as 30s or 10m");
 
 /// The subcommands whose options do not fit on one screen.
 const BRIEF: &[(&str, Lines)] = &[

@@ -97,7 +97,7 @@ const OPTIONS: &[Definition] = &[
         letters: "w",
         names: &["timeout", "wait"],
         value: Some("SECONDS"),
-        help: "Wait no longer than this, such as 10 or 0.5; 0 is -n",
+        help: "Wait at most this long, such as 10 or 0.5; 0 is -n",
     },
     Definition {
         letters: "E",

@@ -32,7 +32,7 @@ If a waiting party leaves (its --wait ran out, or a signal ended it) or dies, th
 /// The options for the wait and for the reports.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Waits {
-    /// Wait no longer than this, for the backend too; 0 means not to wait. By default, the wait has no limit, and an error of the
+    /// Wait at most this long, including for the backend; 0 means do not wait. By default, the wait has no limit, and an error of the
     /// backend ends it
     #[arg(short, long, value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,

@@ -101,7 +101,7 @@ pub(crate) struct Waiting {
     #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub nonblock: Option<bool>,
 
-    /// Wait no longer than this for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait
+    /// Wait at most this long for the lock, or for a backend that cannot be reached; 0 means --nonblock. By default, the wait
     /// for the lock has no limit, and a backend that cannot be reached at first is an error at once
     #[arg(short, long, visible_alias = "timeout", value_name = "DURATION", env = "DLOCK_WAIT", hide_env_values = true, value_parser = duration, allow_hyphen_values = true)]
     pub wait: Option<Duration>,

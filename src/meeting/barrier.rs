@@ -60,8 +60,8 @@ struct Party {
     patient: bool,
     /// `true` if its arrival was answered.
     arrived: bool,
-    /// The time of the first request to arrive that may have been executed, while none was answered.
-    doubtful: Option<Instant>,
+    /// The time of the first request to arrive that may have been executed, and its failure, while none was answered.
+    doubtful: Option<(Instant, Failed)>,
     /// The names that waited at the last look.
     present: BTreeSet<String>,
 }
@@ -97,13 +97,16 @@ impl Party {
     /// Returns `true` if an arrival that was requested at `asked` and failed may be requested again at `now`. One that
     /// may have been executed a lease ago may have been opened, and have gone: a new one would be another round's.
     fn may_arrive_again(&mut self, failed: &Failed, lease: Duration, asked: Instant, now: Instant) -> bool {
-        if self.arrived {
-            return true;
+        if !self.arrived && !failed.kind.is_unsent() {
+            self.doubtful.get_or_insert_with(|| (asked, failed.clone()));
         }
-        if !failed.kind.is_unsent() {
-            self.doubtful.get_or_insert(asked);
-        }
-        self.doubtful.is_none_or(|since| now < since + lease)
+        self.overdue(now, lease).is_none()
+    }
+
+    /// Returns the failure of an arrival that may have been executed a lease before `now`.
+    fn overdue(&self, now: Instant, lease: Duration) -> Option<&Failed> {
+        let (since, failed) = self.doubtful.as_ref().filter(|_| !self.arrived)?;
+        (now >= *since + lease).then_some(failed)
     }
 }
 
@@ -133,7 +136,7 @@ async fn wait_for_all(
     loop {
         let asked = Instant::now();
         let is_over = tries.is_over(asked);
-        let failed = match look(barrier, &tries, party.arrived).await {
+        let failed = match look(barrier, &tries, &party, manner.lease).await {
             Ok(gathering) => {
                 tries.answered();
                 match party.judge(gathering, is_over) {
@@ -163,9 +166,14 @@ async fn wait_for_all(
     }
 }
 
-async fn look(barrier: &mut dyn Barrier, tries: &Tries, arrived: bool) -> Result<Gathering, Failed> {
+async fn look(barrier: &mut dyn Barrier, tries: &Tries, party: &Party, lease: Duration) -> Result<Gathering, Failed> {
     tries.connect(barrier.connect()).await?;
-    if arrived { tries.ask(barrier.look()).await } else { tries.ask(barrier.arrive()).await }
+    // Pauses and connecting take time.
+    match party.overdue(Instant::now(), lease) {
+        Some(failed) => Err(failed.clone()),
+        None if party.arrived => tries.ask(barrier.look()).await,
+        None => tries.ask(barrier.arrive()).await,
+    }
 }
 
 /// Removes this party's mark if it waits; returns `true` if the barrier has opened for it instead.
@@ -251,7 +259,10 @@ mod tests {
         assert!(again(ErrorKind::Unavailable, 500));
         assert!(again(ErrorKind::Unreachable, 528));
         assert!(!again(ErrorKind::Unreachable, 529));
+        let overdue = |party: &Party, seconds: u32| party.overdue(start + second * seconds, lease).map(|it| it.kind);
+        assert_eq!((overdue(&party, 529), overdue(&party, 530)), (None, Some(ErrorKind::Unavailable)));
         party.arrived = true;
+        assert_eq!(overdue(&party, 530), None);
         assert!(party.may_arrive_again(&failed(ErrorKind::Unavailable), lease, start, start + lease * 9));
     }
 }

@@ -126,7 +126,10 @@ async fn arrivals(service: &dyn Service) {
         assert!(other.0.put(name, text, MINUTE, None).await.expect("answered"));
     }
     assert_eq!(one.sees().await, "f=red na= nb=");
-    assert!(other.0.put("f", "blue", MINUTE, None).await.expect("answered"));
+    // A record stays when its dlock ends.
+    let mut third = party("c").await;
+    assert!(third.0.put("f", "blue", MINUTE, None).await.expect("answered"));
+    third.0.close().await;
     assert_eq!(one.sees().await, "f=blue na= nb=");
     let first = one.0.read(2).await.expect("read");
     assert_eq!((first.count, first.records.len(), first.records[1].name.as_str()), (3, 2, "na"));

@@ -36,8 +36,10 @@ pub(super) struct EtcdRecords {
     prefix: String,
     /// Our lease.
     lease: i64,
-    /// The time at which our lease was last granted or extended, if it is to end with this dlock.
+    /// The time at which our lease was last granted or extended; `None` if it has ended.
     granted: Option<Instant>,
+    /// `true` if a record that stays may have been written under our lease, perhaps in place of an older one.
+    stays: bool,
     /// The revision of the last read.
     seen: i64,
     /// The watch on changes, and the number of its connection, without which it reports nothing more.
@@ -50,7 +52,7 @@ impl EtcdRecords {
         let claim = Claim::like(&meeting);
         let prefix = format!("{}\u{1}{what}/", claim.namespace.join('/', &claim.key));
         let lease = lease_of(meeting.id.as_str());
-        Self { cluster, meeting, prefix, lease, granted: None, seen: 0, watch: None }
+        Self { cluster, meeting, prefix, lease, granted: None, stays: false, seen: 0, watch: None }
     }
 
     /// Grants our lease, or restarts it if it exists; it lasts for at least the `length` of its grant.
@@ -160,6 +162,7 @@ impl Records for EtcdRecords {
         let key = format!("{}{name}", self.prefix);
         let unwritten = |seen: Moment| Compare::mod_revision(key.as_str(), CompareOp::Less, seen.version + 1);
         let options = PutOptions::new().with_lease(self.lease).with_prev_key();
+        self.stays |= seen.is_none();
         let put = TxnOp::put(key.as_str(), if removes { "" } else { text }, Some(options));
         match self.put_all(seen.map(unwritten).into_iter().collect(), vec![put]).await {
             Ok(None) => return Ok(false),
@@ -167,11 +170,7 @@ impl Records for EtcdRecords {
                 self.revoke(self.lease).await?;
                 self.granted = None;
             }
-            Ok(Some(former)) if seen.is_none() => {
-                // From here on the record keeps its lease, also if this future is dropped.
-                self.granted = None;
-                self.end_leases_of(&former).await;
-            }
+            Ok(Some(former)) if seen.is_none() => self.end_leases_of(&former).await,
             Ok(Some(_)) => {}
             // Our record has ended with its lease.
             Err(Fault::NoLease(_)) if removes => {}
@@ -233,9 +232,9 @@ impl Records for EtcdRecords {
         true
     }
 
-    /// Revokes our lease: a request that needs it and arrives later fails.
+    /// Revokes our lease, unless a record is to stay: a request that needs it and arrives later fails.
     async fn close(&mut self) {
-        if self.granted.take().is_some() && self.cluster.connect().await.is_ok() {
+        if self.granted.take().is_some() && !self.stays && self.cluster.connect().await.is_ok() {
             // If this fails, it expires by itself.
             let _ = self.revoke(self.lease).await;
         }

@@ -80,7 +80,7 @@ pub(crate) trait Records {
     /// since; returns `true` if that was done. They do not last longer for that.
     async fn amend(&mut self, records: &[Record], seen: Moment) -> Result<bool, Error>;
 
-    /// Removes all records.
+    /// Removes all records: at once, or the last ones by name first, so that a latch's failure goes last.
     async fn clear(&mut self) -> Result<(), Error>;
 
     /// Resolves when something has changed since the last read, and after `at_most`.
@@ -143,6 +143,8 @@ pub(crate) struct RecordedBarrier {
     own: Mark,
     /// `true` if our mark may have been made.
     has_come: bool,
+    /// `true` if a request that makes it may still be on its way.
+    is_coming: bool,
 }
 
 impl Mark {
@@ -162,7 +164,7 @@ impl RecordedBarrier {
     pub(crate) fn new(records: Box<dyn Records>, parties: u32) -> Self {
         let meeting = records.meeting();
         let (name, id) = (meeting.name.clone(), meeting.id.as_str().to_owned());
-        Self { records, own: Mark { name, id, parties, ..Mark::default() }, has_come: false }
+        Self { records, own: Mark { name, id, parties, ..Mark::default() }, has_come: false, is_coming: false }
     }
 
     /// Returns the marks that are alive.
@@ -184,9 +186,10 @@ impl RecordedBarrier {
             match step(&marks, &self.own, arrives) {
                 Step::Tell(gathering) => return Ok(gathering),
                 Step::Join => {
-                    self.has_come = true;
+                    (self.has_come, self.is_coming) = (true, true);
                     let lease = self.records.meeting().lease;
                     self.records.put(&self.own.name, &self.own.text(), lease, Some(seen)).await?;
+                    self.is_coming = false;
                 }
                 Step::Leave(gathering) => {
                     if self.remove(seen).await? {
@@ -214,7 +217,9 @@ impl RecordedBarrier {
                 Some(mark) if mark.id == self.own.id && mark.open && !open => return Ok(true),
                 // A newer process has its place. Our arrival, if it is still on its way, finds that it was overtaken.
                 Some(mark) if mark.id != self.own.id => {
-                    self.records.close_removes() || self.records.amend(&[mark.record()], seen).await?
+                    !self.is_coming
+                        || self.records.close_removes()
+                        || self.records.amend(&[mark.record()], seen).await?
                 }
                 _ => self.remove(seen).await?,
             };

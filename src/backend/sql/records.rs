@@ -105,6 +105,8 @@ pub(super) struct SqlRecords<D: Dialect> {
     session: Session<D>,
     /// `true` if the table may be missing, as far as is known.
     is_missing: bool,
+    /// `true` if something may have been changed.
+    has_changed: bool,
     /// `true` if notifications are known not to arrive.
     is_poll_only: bool,
     /// The last change that was seen, and the time of the look that first saw it.
@@ -121,6 +123,7 @@ impl<D: Dialect> SqlRecords<D> {
             place,
             session,
             is_missing: true,
+            has_changed: false,
             is_poll_only: false,
             last: (Moment::default(), Instant::now()),
         }
@@ -140,7 +143,8 @@ impl<D: Dialect> SqlRecords<D> {
     async fn change(&mut self, text: &str, request: &Request<'_>) -> Result<bool, Error> {
         let of = D::RECORDS;
         let change = format!("{}{text}", of.place);
-        let rows = self.ask(&[&change, of.made, of.sweep, of.wake], request).await?;
+        self.has_changed = true;
+        let rows = self.ask(&[&change, of.made, of.wake], request).await?;
         Ok(answers::of(&rows, "made").is_some())
     }
 
@@ -153,7 +157,7 @@ impl<D: Dialect> SqlRecords<D> {
             self.is_poll_only = self.session.connection.is_poll_only(&look);
         }
         let record = |row: &Row| match &row[..] {
-            [Some(word), Some(name), Some(text), Some(version)] if word == "record" => Some(Record {
+            [Some(word), Some(name), Some(text), Some(version), _] if word == "record" => Some(Record {
                 name: name.strip_suffix('.')?.to_owned(),
                 text: text.clone(),
                 version: version.parse().ok()?,
@@ -161,7 +165,8 @@ impl<D: Dialect> SqlRecords<D> {
             _ => None,
         };
         let is_record = |row: &&Row| row.first().is_some_and(|word| word.as_deref() == Some("record"));
-        let records = rows.iter().filter(is_record).map(record).collect::<Option<_>>()?;
+        let mut records = rows.iter().filter(is_record).map(record).collect::<Option<Vec<_>>>()?;
+        records.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Some(Page { records, count: count?.parse().ok()?, moment })
     }
 }
@@ -230,6 +235,13 @@ impl<D: Dialect> Records for SqlRecords<D> {
         let glance = Request { seen: Some(seen), ..Request::default() };
         let request = self.place.requests(&self.session.statements, &[D::RECORDS.glance], &glance);
         self.session.connection.watched(&Watch::Room { request }, since, now + at_most).await.map(drop)
+    }
+
+    /// Removes records that ended long ago. This may wait for another client, or fail: no change may depend on it.
+    async fn close(&mut self) {
+        if self.has_changed {
+            let _ = self.ask(&[D::RECORDS.sweep], &Request::default()).await;
+        }
     }
 }
 

@@ -123,7 +123,7 @@ pub(super) fn worn_out(place: &dyn Display, directory: &str) -> Error {
 
 /// Reports a malformed reply.
 pub(super) fn malformed(place: &dyn Display) -> Error {
-    Error::unavailable(format!("{place} gave an answer that has no sense"))
+    Error::unavailable(format!("{place} gave an answer that makes no sense"))
 }
 
 /// Reports a transaction number that cannot be a fencing token: made up, or from a damaged database.
@@ -346,7 +346,7 @@ mod tests {
                  counted anew"
                     .to_owned(),
             ),
-            (malformed(&"Z"), Unavailable, "Z gave an answer that has no sense".to_owned()),
+            (malformed(&"Z"), Unavailable, "Z gave an answer that makes no sense".to_owned()),
             (
                 no_token(&"Z", -7),
                 Unusable,

@@ -95,7 +95,7 @@ pub(super) fn welcome(frame: &[u8]) -> io::Result<ConnectReply> {
     match read() {
         Some((_, 0)) => Ok(ConnectReply::Expired),
         Some((timeout @ 1.., _)) => Ok(ConnectReply::Session(timeout)),
-        _ => Err(malformed("its answer to the connect request has no sense")),
+        _ => Err(malformed("its answer to the connect request makes no sense")),
     }
 }
 
@@ -209,7 +209,7 @@ impl Unanswered {
             return Err(malformed("a reply has no header"));
         };
         if id == NOTIFICATION && frame.len() <= 4 + MAX_FRAME {
-            let (event, path) = body.notification().ok_or_else(|| malformed("a notification has no sense"))?;
+            let (event, path) = body.notification().ok_or_else(|| malformed("a notification makes no sense"))?;
             // The library would answer an unexpected notification with a request, and keep that until it is answered.
             return Ok(self.watched.take(event, path));
         }
@@ -230,7 +230,7 @@ impl Unanswered {
         // The body of an error is not read.
         if error == 0 {
             let answered = body.answer(operation);
-            answered.ok_or_else(|| malformed(&format!("the answer to operation {operation} has no sense")))?;
+            answered.ok_or_else(|| malformed(&format!("the answer to operation {operation} makes no sense")))?;
         }
         // All pings are alike; the library gets the answers to its own as late as possible.
         let is_ours = id == PING && self.own_pings > 0;

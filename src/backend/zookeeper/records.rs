@@ -77,6 +77,13 @@ fn own_last(mut nodes: Vec<String>, own: &str) -> Vec<String> {
     nodes
 }
 
+/// Returns a latch's nodes in the order in which to remove them: its failure goes last, so that it never opens because
+/// only the failure was removed.
+fn last_first(mut nodes: Vec<String>) -> Vec<String> {
+    nodes.sort_unstable_by(|one, other| other.cmp(one));
+    nodes
+}
+
 /// A change to a node, by its path.
 enum Change {
     /// Fails unless the node has this version.
@@ -330,9 +337,14 @@ impl ZookeeperRecords {
     async fn remove_all(&mut self) -> Result<(), ZkError> {
         let Some(nodes) = absent(self.list().await)? else { return Ok(()) };
         self.has_written = true;
-        for node in nodes {
-            let path = self.node(&node);
-            absent(self.ask(|client| async move { client.delete(&path, None).await }).await)?;
+        for some in last_first(nodes).chunks(AT_ONCE) {
+            let paths: Vec<String> = some.iter().map(|node| self.node(node)).collect();
+            let removed = self.ask(|client| async move {
+                // The servers execute the requests of a session in their order.
+                let asked: Vec<_> = paths.iter().map(|path| client.delete(path, None)).collect();
+                futures_util::future::join_all(asked).await.into_iter().try_for_each(|one| absent(one).map(drop))
+            });
+            removed.await?;
         }
         Ok(())
     }
@@ -476,6 +488,11 @@ mod tests {
     #[test]
     fn our_own_mark_is_read_last() {
         assert_eq!(own_last(["b", "a", "c"].map(str::to_owned).to_vec(), "b"), ["a", "c", "b"]);
+    }
+
+    #[test]
+    fn a_failure_is_removed_last() {
+        assert_eq!(last_first(["nb", "f", "na"].map(str::to_owned).to_vec()), ["nb", "na", "f"]);
     }
 
     #[test]

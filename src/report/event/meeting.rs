@@ -200,7 +200,7 @@ impl MeetingEvent {
                 {
                     let key = flag("--key", point.key.as_str());
                     format!(
-                        "{} has failed{by}{reason}; to clear it: dlock latch{}{key} forget",
+                        "{} has failed{by}{reason}; clear it with: dlock latch{}{key} forget",
                         named(point),
                         point.flags
                     )
@@ -221,7 +221,7 @@ impl MeetingEvent {
                 format!("lost the place at {}: its file was removed or replaced", named(point))
             }
             Self::OtherParties { point, wanted, parties, names } => format!(
-                "{} is in use with --parties {parties} now, by {}; --parties {wanted} is possible when they are gone",
+                "{} is in use with --parties {parties} now, by {}; --parties {wanted} can be used once they have left",
                 named(point),
                 listed(names, names.len() as u64)
             ),
@@ -234,7 +234,7 @@ impl MeetingEvent {
             Self::Failing { point, keep } => {
                 format!("marked {} as failed, for {}", placed(point), format_duration(*keep))
             }
-            Self::Forgotten(point) => format!("{} is forgotten", placed(point)),
+            Self::Forgotten(point) => format!("cleared {}", placed(point)),
         }
     }
 
@@ -390,9 +390,9 @@ mod tests {
         for (event, expected) in [
             (
                 failed("unit", "3 tests are red"),
-                "latch 'k' has failed, reported by unit: 3 tests are red; to clear it: dlock latch -b redis://h --key k forget",
+                "latch 'k' has failed, reported by unit: 3 tests are red; clear it with: dlock latch -b redis://h --key k forget",
             ),
-            (failed("", ""), "latch 'k' has failed; to clear it: dlock latch -b redis://h --key k forget"),
+            (failed("", ""), "latch 'k' has failed; clear it with: dlock latch -b redis://h --key k forget"),
             (
                 MeetingEvent::Broken { point: barrier.clone(), names: names("a b") },
                 "barrier 'k' is broken: a and b left or died",
@@ -411,7 +411,7 @@ mod tests {
             ),
             (
                 MeetingEvent::OtherParties { point: barrier.clone(), wanted: 4, parties: 3, names: names("a b") },
-                "barrier 'k' is in use with --parties 3 now, by a and b; --parties 4 is possible when they are gone",
+                "barrier 'k' is in use with --parties 3 now, by a and b; --parties 4 can be used once they have left",
             ),
             (MeetingEvent::NotHere { point: barrier, reason: "WHY" }, "redis://h has no barriers: WHY"),
         ] {
@@ -428,7 +428,7 @@ mod tests {
                 "reported unit as done at latch 'k' at redis://h, remembered for 1day",
             ),
             (MeetingEvent::Failing { point: latch.clone(), keep }, "marked latch 'k' at redis://h as failed, for 1day"),
-            (MeetingEvent::Forgotten(latch), "latch 'k' at redis://h is forgotten"),
+            (MeetingEvent::Forgotten(latch), "cleared latch 'k' at redis://h"),
             (
                 MeetingEvent::NoBackendChosen(Kind::Barrier),
                 "no backend was chosen, so this barrier is on this host and for this user only (choose with --backend or \

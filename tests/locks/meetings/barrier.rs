@@ -149,7 +149,7 @@ fn a_newer_process_takes_the_place_of_an_older_one<S: Service>(service: &S) {
 fn another_number_is_refused<S: Service>(service: &S) {
     let one = waits(service, "a", &[], 1);
     let refused = dlock(service, "barrier").args(["--parties", "2", "--as", "b"]).output();
-    let said = "barrier 'k' is in use with --parties 3 now, by a; --parties 2 is possible when they are gone";
+    let said = "barrier 'k' is in use with --parties 3 now, by a; --parties 2 can be used once they have left";
     refused.code(64).stderr_is_one_line(said);
     assert!(one.is_running());
     one.signal(Signal::SIGINT);

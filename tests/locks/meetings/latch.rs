@@ -107,7 +107,7 @@ fn what_is_forgotten_leaves_nothing_behind<S: Service>(service: &S) {
     let waiter = wait(service, 1).output();
     waiter.code(79).stderr_is_one_line("latch 'k' has failed");
     let verbose = forget().arg("-v").output();
-    verbose.code(0).stderr_is_one_line("is forgotten");
+    verbose.code(0).stderr_is_one_line("cleared latch");
     wait(service, 1).args(["-w", "0"]).output().code(75).stderr_is_one_line("latch 'k' is not open: none of 1 is done");
     service.assert_tidy(&[]);
 }
