@@ -1,9 +1,10 @@
 //! The pages and completions that are made from the command line's definitions: committed, current, and accepted by
-//! the programs that read them. A stale one is written anew, and the test fails once.
+//! the programs that read them. Stale ones are written anew, and their tests fail once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use crate::support::dlock::DLOCK;
 use crate::support::scratch::Scratch;
@@ -19,16 +20,39 @@ fn generate(arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Fails if `place` is not what is generated now, after bringing it up to date.
-fn current(place: &str, arguments: &[&str]) -> PathBuf {
-    let path = project().join(place);
-    let fresh = generate(arguments);
-    let stale = fs::read(&path).ok().as_deref() != Some(&fresh[..]);
-    if stale {
-        fs::write(&path, &fresh).unwrap();
+/// Brings the file at `place` up to date; returns `true` if it was stale.
+fn renew(place: &str) -> bool {
+    let (directory, name) = place.split_once('/').unwrap();
+    let (name, section) = name.rsplit_once('.').unwrap();
+    let arguments = match (directory, name.strip_prefix("dlock-"), section) {
+        ("completions", ..) => vec![section],
+        (_, None, _) => vec!["man"],
+        (_, Some("config"), "5") => vec!["man", "config.5"],
+        (_, Some(name), _) => vec!["man", name],
+    };
+    let (path, fresh) = (project().join(place), generate(&arguments));
+    let is_stale = fs::read(&path).ok().as_deref() != Some(&fresh[..]);
+    if is_stale {
+        fs::write(path, fresh).unwrap();
     }
-    assert!(!stale, "{place} was stale and has been written anew: commit it");
-    path
+    is_stale
+}
+
+/// The files that were stale: the first test that needs one brings all of them up to date.
+static STALE: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let files = |directory| fs::read_dir(project().join(directory)).unwrap().map(|entry| entry.unwrap().file_name());
+    let in_both = ["man", "completions"].map(|directory| (directory, files(directory)));
+    let places = in_both
+        .into_iter()
+        .flat_map(|(directory, names)| names.map(move |name| format!("{directory}/{}", name.to_str().unwrap())));
+    places.filter(|place| renew(place)).collect()
+});
+
+/// Returns the path of the file at `place`; fails if it is not what is generated now.
+fn current(place: &str) -> PathBuf {
+    let is_stale = STALE.iter().any(|stale| stale == place) || renew(place);
+    assert!(!is_stale, "{place} was stale and has been written anew: commit it");
+    project().join(place)
 }
 
 /// The exit codes of a run.
@@ -46,19 +70,19 @@ fn accepted(program: &str, package: &str, arguments: &[&str], file: &Path) {
 
 #[test]
 fn man_pages_are_current_clean_and_complete() {
-    for (place, arguments) in [
-        ("man/dlock.1", &["man"][..]),
-        ("man/dlock-run.1", &["man", "run"]),
-        ("man/dlock-status.1", &["man", "status"]),
-        ("man/dlock-list.1", &["man", "list"]),
-        ("man/dlock-held.1", &["man", "held"]),
-        ("man/dlock-break.1", &["man", "break"]),
-        ("man/dlock-acquire.1", &["man", "acquire"]),
-        ("man/dlock-renew.1", &["man", "renew"]),
-        ("man/dlock-release.1", &["man", "release"]),
-        ("man/dlock-generate.1", &["man", "generate"]),
+    for place in [
+        "man/dlock.1",
+        "man/dlock-run.1",
+        "man/dlock-status.1",
+        "man/dlock-list.1",
+        "man/dlock-held.1",
+        "man/dlock-break.1",
+        "man/dlock-acquire.1",
+        "man/dlock-renew.1",
+        "man/dlock-release.1",
+        "man/dlock-generate.1",
     ] {
-        let path = current(place, arguments);
+        let path = current(place);
         accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
         let page = fs::read_to_string(&path).unwrap();
         let about_locks: &[&str] = if ["man/dlock.1", "man/dlock-run.1"].contains(&place) {
@@ -94,7 +118,7 @@ fn man_pages_are_current_clean_and_complete() {
 #[test]
 fn pages_of_latches_and_barriers_are_current_clean_and_complete() {
     for name in ["latch", "barrier"] {
-        let path = current(&format!("man/dlock-{name}.1"), &["man", name]);
+        let path = current(&format!("man/dlock-{name}.1"));
         accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
         let page = fs::read_to_string(&path).unwrap();
         for section in ["EXIT STATUS", "BACKENDS", "ENVIRONMENT", "FILES", "EXAMPLES", "BUGS", "SEE ALSO"] {
@@ -111,7 +135,7 @@ fn pages_of_latches_and_barriers_are_current_clean_and_complete() {
 
 #[test]
 fn the_page_about_flock_is_current_clean_and_complete() {
-    let path = current("man/dlock-flock.1", &["man", "flock"]);
+    let path = current("man/dlock-flock.1");
     accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
     let page = fs::read_to_string(path).unwrap();
     for section in ["EXIT STATUS", "WITH A BACKEND", "EXAMPLES", "BUGS", "SEE ALSO"] {
@@ -125,7 +149,7 @@ fn the_page_about_flock_is_current_clean_and_complete() {
 
 #[test]
 fn the_page_about_checks_is_current_clean_and_complete() {
-    let path = current("man/dlock-check.1", &["man", "check"]);
+    let path = current("man/dlock-check.1");
     accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
     let page = fs::read_to_string(path).unwrap();
     for code in ["0", "69", "77", "64", "73", "78", "70"] {
@@ -145,8 +169,8 @@ fn the_page_about_checks_is_current_clean_and_complete() {
 
 #[test]
 fn the_pages_about_config_files_are_current_clean_and_complete() {
-    let command = current("man/dlock-config.1", &["man", "config"]);
-    let format = current("man/dlock-config.5", &["man", "config.5"]);
+    let command = current("man/dlock-config.1");
+    let format = current("man/dlock-config.5");
     for path in [&command, &format] {
         accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], path);
     }
@@ -166,7 +190,7 @@ fn the_pages_about_config_files_are_current_clean_and_complete() {
 
 #[test]
 fn the_page_about_documents_is_current_and_clean() {
-    let path = current("man/dlock-json.7", &["man", "json"]);
+    let path = current("man/dlock-json.7");
     accepted("mandoc", "mandoc", &["-Tlint", "-Wwarning"], &path);
     let page = fs::read_to_string(path).unwrap();
     for section in
@@ -210,7 +234,7 @@ fn completions_are_current_and_load_without_a_message() {
         ("zsh", "zsh", &["-f", "-c", "autoload -Uz compinit && compinit -u -D && source $1", "zsh"]),
         ("fish", "fish", &["--no-config"]),
     ] {
-        let path = current(&format!("completions/dlock.{shell}"), &[shell]);
+        let path = current(&format!("completions/dlock.{shell}"));
         accepted(shell, package, arguments, &path);
     }
 }
