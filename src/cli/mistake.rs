@@ -78,7 +78,7 @@ fn unknown(name: &str, words: &[OsString]) -> String {
     match subcommand {
         "list" if is_key => "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned(),
         "renew" | "release" if is_key => {
-            format!("{subcommand} takes the handle that dlock acquire printed: dlock {subcommand} HANDLE")
+            format!("there is no option {name}; {subcommand} takes the handle that dlock acquire printed")
         }
         _ if name.starts_with('-') => format!("there is no option {name}"),
         "latch" | "barrier" if words.iter().any(|word| word == "--") => {
@@ -255,7 +255,7 @@ mod tests {
             (
                 &["release", "-k", "job"],
                 false,
-                "release takes the handle that dlock acquire printed: dlock release HANDLE",
+                "there is no option -k; release takes the handle that dlock acquire printed",
                 Some("dlock release"),
             ),
             (&["mutex"], false, "there is no subcommand mutex", Some("dlock")),

@@ -22,7 +22,6 @@ use self::line::{line, state};
 use self::terminal::Terminal;
 pub(crate) use self::terminal::leave;
 use crate::lease::waiting::Trouble;
-pub(crate) use crate::printable::show_local_times;
 use crate::schema::events::{Entry, Run};
 
 /// The amount that dlock reports.

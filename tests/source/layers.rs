@@ -124,7 +124,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("command/mod.rs", &[]),
     ("command/pace.rs", &["clock", "report"]),
     ("command/progress.rs", &["backend::meeting", "command::pace", "lease::waiting", "report"]),
-    ("command/session.rs", &["backend", "exit", "holder", "report", "settings", "supervise"]),
+    ("command/session.rs", &["backend", "exit", "holder", "printable", "report", "settings", "supervise"]),
     ("command/journal.rs", &["exit", "here", "holder", "key", "report", "schema::events", "settings"]),
     (
         "command/latch",
