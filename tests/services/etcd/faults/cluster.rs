@@ -25,7 +25,8 @@ fn a_member_in_use_that_freezes_or_is_killed_is_not_noticed() {
 
 /// Held while `which` member freezes and comes back, and another one is killed for good.
 fn unnoticed(service: &EtcdService, url: &str, which: impl Fn() -> usize) {
-    let dlock = service.scratch().dlock().run("job").backend(url).args(["-t", "2s"]);
+    // Longer than a renewal and an election whose first vote was split.
+    let dlock = service.scratch().dlock().run("job").backend(url).args(["-t", "3s"]);
     let holder = Gated::spawn(service.scratch(), dlock);
     holder.wait_held();
     renewed(&service.etcd);
@@ -33,13 +34,13 @@ fn unnoticed(service: &EtcdService, url: &str, which: impl Fn() -> usize) {
     service.etcd.member(frozen).stop();
     // Long enough for two renewals. A leader of this version that stands still for longer than the lease revokes it
     // when it comes back, although it was renewed.
-    last_until(boottime() + 3 * TTL / 2);
+    last_until(boottime() + 9 * TTL / 4);
     assert!(process::is_alive(holder.running.command_pid()));
     service.etcd.member(frozen).cont();
     service.etcd.leader();
     renewed(&service.etcd);
     service.etcd.member(which()).kill();
-    last_until(boottime() + 2 * TTL);
+    last_until(boottime() + 3 * TTL);
     let waiter = service.queue_up("job", &["-t", "60s"]);
     holder.let_go().success();
     waiter.wait_held();
