@@ -3,6 +3,7 @@ A mistake in a command line, in one sentence: an error of the parser, its argume
 */
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
@@ -75,6 +76,8 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
 fn unknown(name: &str, words: &[OsString]) -> String {
     let subcommand = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let is_key = ["-k", "--key"].contains(&name);
+    let has_key =
+        || words.iter().any(|word| ["-k", "--key"].iter().any(|key| word.as_bytes().starts_with(key.as_bytes())));
     match subcommand {
         "list" if is_key => "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned(),
         "renew" | "release" if is_key => {
@@ -84,7 +87,9 @@ fn unknown(name: &str, words: &[OsString]) -> String {
         "latch" | "barrier" if words.iter().any(|word| word == "--") => {
             format!("{subcommand} runs no command; write: dlock {subcommand} … && COMMAND")
         }
-        "status" | "latch" | "barrier" => format!("unexpected argument {name}: did you mean --key {name}?"),
+        "status" | "latch" | "barrier" if !has_key() => {
+            format!("unexpected argument {name}: did you mean --key {name}?")
+        }
         _ => format!("unexpected argument {name}"),
     }
 }
@@ -245,6 +250,7 @@ mod tests {
                 Some("dlock list"),
             ),
             (&["status", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock status")),
+            (&["latch", "-k", "job", "done", "unit"], false, "unexpected argument unit", Some("dlock latch")),
             (&["latch", "done", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock latch")),
             (
                 &["barrier", "-k", "job", "--parties", "2", "--", "true"],

@@ -31,7 +31,7 @@ use crate::clock::{Instant, sleep_until};
 
 /// The maximum number of tries in a row to write while others create or remove the same node.
 const TRIES: usize = 64;
-/// The number of nodes to read at once.
+/// The number of nodes to read or remove at once.
 const AT_ONCE: usize = 100;
 
 /// Encodes a name as a node's name.

@@ -84,7 +84,7 @@ pub(super) struct Session {
     /// The watches on our nodes, while the lock is ours.
     own_watch: Option<OwnWatch>,
     /// The content of the node for requests to stop, as the last renewal has read it.
-    own_content: Option<Content>,
+    stop_request: Option<Content>,
     /// Set once the session has requested that something be created.
     pub used: bool,
     /// Set if the nodes that were created last are counted; see [`Session::count`].
@@ -130,7 +130,7 @@ impl Session {
             own_hold: None,
             hold_asked: false,
             own_watch: None,
-            own_content: None,
+            stop_request: None,
             used: false,
             counted: false,
             data: texts::waiting(claim),
@@ -239,7 +239,7 @@ impl Session {
 
     /// Returns the request to stop that was made to this owner, as the last renewal has read it.
     pub(super) fn asked(&self, owner: &str) -> Option<Ask> {
-        self.own_content.as_ref().and_then(|(data, _)| Ask::read(data, owner))
+        self.stop_request.as_ref().and_then(|(data, _)| Ask::read(data, owner))
     }
 
     /// Returns `true` if a node belongs to this session.

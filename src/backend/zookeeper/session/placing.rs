@@ -173,7 +173,7 @@ impl Session {
         let written = written.map_err(ZkError::from);
         self.traffic.end(sent, false, &read);
         self.traffic.end(sent, true, &written);
-        self.own_content = read.ok();
+        self.stop_request = read.ok();
         match written?.first() {
             Some(MultiWriteResult::SetData { stat }) => Ok(Some(*stat)),
             _ => Ok(None),

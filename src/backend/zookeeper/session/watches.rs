@@ -70,7 +70,7 @@ impl Session {
         let Placed::At(triple) = self.placed.clone() else { return std::future::pending().await };
         let mut state = self.client.state_watcher();
         let paths = triple.all().map(|name| self.directory.node(name));
-        let known = self.own_content.as_ref().map(|(_, stat)| stat.version);
+        let known = self.stop_request.as_ref().map(|(_, stat)| stat.version);
         // Nobody waits for these answers, so they are not noted as overdue either.
         let (client, own_watch) = (self.client.clone(), &mut self.own_watch);
         let event = async {
