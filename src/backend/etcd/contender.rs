@@ -47,6 +47,9 @@ pub(super) struct Session {
     pub awaits: Option<(Watch, i64)>,
     /// The watch for that event.
     pub watch: Option<Watched>,
+    /// The revision of what a member has just told us: that our key exists, or that the event has happened. The next
+    /// look takes it.
+    pub told: Option<i64>,
     /// The time at which a waiter looks for a new holder even if its watch has reported nothing.
     pub news_at: Instant,
     /// The revision at which our key was last seen by a renewal.

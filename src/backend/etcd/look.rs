@@ -78,17 +78,33 @@ fn listed(mode: Mode) -> i64 {
     NAMED.max(2 * (i64::from(mode.slots().unwrap_or_default()) + 3))
 }
 
+/// What a look may show, in etcd's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consistency {
+    /// The latest state: the member asks the leader first.
+    Linearizable,
+    /// The state that the member knows, from which only the newest changes may be missing.
+    Serializable,
+}
+
+impl Consistency {
+    fn applied_to(self, options: GetOptions) -> GetOptions {
+        if self == Self::Serializable { options.with_serializable() } else { options }
+    }
+}
+
 /// Operations to read our own key, the oldest keys, and, if our key's create revision is known, those just before it.
-fn operations(prefix: &str, own: &str, created: Option<i64>, mode: Mode) -> Vec<TxnOp> {
-    let oldest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
+fn operations(prefix: &str, own: &str, created: Option<i64>, mode: Mode, read: Consistency) -> Vec<TxnOp> {
+    let options = || read.applied_to(GetOptions::new());
+    let oldest_first = options().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     let values = mode.slots().filter(|_| created.is_some()).map_or(2, |slots| i64::from(slots.min(FEW)) + 1);
-    let own_key = GetOptions::new();
+    let own_key = options();
     // The value says which slot we have entered, even if the answer to that write was lost.
     let own_key = if mode.slots().is_some() { own_key } else { own_key.with_keys_only() };
     let mut operations =
         vec![TxnOp::get(own, Some(own_key)), TxnOp::get(prefix, Some(oldest_first.with_limit(values)))];
     if let Some(created) = created {
-        let newest_first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
+        let newest_first = options().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend);
         let newest_first = newest_first.with_keys_only().with_max_create_revision(created).with_limit(listed(mode));
         operations.push(TxnOp::get(prefix, Some(newest_first)));
     }
@@ -108,6 +124,12 @@ fn gets(answer: &TxnResponse) -> Option<impl Iterator<Item = GetResponse> + use<
 }
 
 impl Answers {
+    /// Returns `true` if they are no older than this revision. A member may report an event a moment before its reads
+    /// show it; after a lost link, or behind a proxy, it is another member that has answered.
+    fn is_at_least(&self, revision: i64) -> bool {
+        self.revision >= revision
+    }
+
     /// Reads the answers to [`operations`] and to any ranges after them in the same transaction; `lists` is `true` if
     /// the newest keys were requested.
     fn read(answer: &TxnResponse, lists: bool) -> Option<Self> {
@@ -209,14 +231,14 @@ impl<'a> LockQueue<'a> {
         let prefix = self.prefix.clone();
         // For an exclusive contender, the oldest entry is enough.
         let lists = (self.mode != Mode::Exclusive).then_some(NOT_YET);
-        let answers = self.ask(&prefix, lists, outer).await?;
+        let answers = self.ask(&prefix, lists, outer, Consistency::Linearizable).await?;
         let is_held = |kv: &&KeyValue| !kv.key().ends_with(HOLD.as_bytes());
         let mut held = answers.others.iter().filter(is_held).filter_map(|kv| published(kv, &prefix));
         let outer = held.find(|published| owners.contains(&published.id));
         let mut look = self.looked(answers, NOT_YET, "").await?;
         let is_group = |first: &KeyValue| mode_of(first, &prefix).is_some_and(|mode| mode != Mode::Exclusive);
         if lists.is_none() && look.first.as_ref().is_some_and(is_group) {
-            let answers = self.ask(&prefix, Some(NOT_YET), Vec::new()).await?;
+            let answers = self.ask(&prefix, Some(NOT_YET), Vec::new(), Consistency::Linearizable).await?;
             look = self.looked(answers, NOT_YET, "").await?;
         }
         look.own = None;
@@ -235,7 +257,7 @@ impl<'a> LockQueue<'a> {
             put.push(TxnOp::put(hold, value.as_str(), bound()));
         }
         put.push(TxnOp::put(key, value, bound()));
-        let look = operations(&self.prefix, key, None, self.mode);
+        let look = operations(&self.prefix, key, None, self.mode, Consistency::Linearizable);
         put.extend(look.clone());
         let answer = self.send(Txn::new().when(absent).and_then(put).or_else(look)).await?;
         let answers = Answers::read(&answer, false).ok_or_else(|| self.cluster.malformed())?;
@@ -249,9 +271,19 @@ impl<'a> LockQueue<'a> {
         Ok(Look { revision, own, first, view, count, before: Vec::new() })
     }
 
-    /// Looks at the queue that contains `key`, created at the revision `created`.
-    pub(super) async fn look(&mut self, key: &str, created: i64) -> Result<Look, Error> {
-        let answers = self.ask(key, Some(created), Vec::new()).await?;
+    /// Looks at the queue that contains `key`, created at the revision `created`. If a member has `told` us of a
+    /// revision since the lease was last extended, any state from that revision on will do, and the member need not ask
+    /// its leader: entries before ours only ever end, and our key lasts as long as the lease.
+    pub(super) async fn look(&mut self, key: &str, created: i64, told: Option<i64>) -> Result<Look, Error> {
+        let mut answers = None;
+        if let Some(told) = told {
+            let known = self.ask(key, Some(created), Vec::new(), Consistency::Serializable).await?;
+            answers = Some(known).filter(|known| known.is_at_least(told));
+        }
+        let answers = match answers {
+            Some(answers) => answers,
+            None => self.ask(key, Some(created), Vec::new(), Consistency::Linearizable).await?,
+        };
         let mut look = self.looked(answers, created, key).await?;
         self.read_values(&mut look.view).await?;
         Ok(look)
@@ -381,8 +413,14 @@ impl<'a> LockQueue<'a> {
     }
 
     /// Sends [`operations`] and `more` in one transaction.
-    async fn ask(&mut self, own: &str, created: Option<i64>, more: Vec<TxnOp>) -> Result<Answers, Error> {
-        let mut all = operations(&self.prefix, own, created, self.mode);
+    async fn ask(
+        &mut self,
+        own: &str,
+        created: Option<i64>,
+        more: Vec<TxnOp>,
+        read: Consistency,
+    ) -> Result<Answers, Error> {
+        let mut all = operations(&self.prefix, own, created, self.mode, read);
         all.extend(more);
         let answer = self.send(Txn::new().and_then(all)).await?;
         Answers::read(&answer, created.is_some()).ok_or_else(|| self.cluster.malformed())
@@ -390,5 +428,32 @@ impl<'a> LockQueue<'a> {
 
     async fn send(&mut self, transaction: Txn) -> Result<TxnResponse, Fault> {
         self.cluster.ask(|mut client| async move { client.txn(transaction).await }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_behind_what_we_were_told_is_not_believed() {
+        let known =
+            |revision| Answers { revision, own: None, oldest: Vec::new(), newest: None, count: 0, others: Vec::new() };
+        for (revision, expected) in [(6, false), (7, true), (8, true)] {
+            assert_eq!(known(revision).is_at_least(7), expected, "{revision}");
+        }
+    }
+
+    #[test]
+    fn only_a_look_at_what_we_were_told_of_spares_the_leader() {
+        for (read, expected) in [(Consistency::Linearizable, false), (Consistency::Serializable, true)] {
+            for mode in [Mode::Exclusive, Mode::read("slots2").expect("a mode")] {
+                let all = operations("dlock/a/", "dlock/a/6f", Some(3), mode, read);
+                // The member asks its leader if any read of the transaction is linearizable.
+                assert!(
+                    all.iter().all(|operation| format!("{operation:?}").contains("serializable: true") == expected)
+                );
+            }
+        }
     }
 }

@@ -7,8 +7,9 @@ clients wait for each of them; [`standing`] decides which of them hold the lock 
 While it holds the lock, a dlock also watches its own key, so that it learns at once if the key is removed.
 
 This is that recipe on keys, leases and watches, not the server's lock service, which in some versions grants a lock
-whose lease has ended. Ownership always rests on a linearizable read that shows our own key in first place, or behind
-only those with which it shares the lock.
+whose lease has ended. Ownership always rests on a read that shows our own key in first place, or behind only those with
+which it shares the lock: a linearizable one, or one by a member, of a state no older than what we were just told, of our
+key or of the end of those before it. The latter can miss only that somebody has deleted our key since.
 */
 
 mod adopt;
@@ -128,6 +129,7 @@ impl EtcdContender {
                         if look.is_first() && look.is_bound_to(lease) {
                             return Ok((look, just_joined));
                         }
+                        session.told = session.created.map(|_| look.revision);
                         if look.own.is_none() {
                             // The second key of an earlier attempt is in the way.
                             self.end_hold(&key, Used::No).await?;
@@ -140,7 +142,7 @@ impl EtcdContender {
                 continue;
             };
             // Once the key exists, a look without a write is enough.
-            let look = line.look(&key, created).await?;
+            let look = line.look(&key, created, session.told.take()).await?;
             if look.own.as_ref().map(KeyValue::create_revision) == Some(created) {
                 if look.is_bound_to(lease) {
                     return Ok((look, just_joined));

@@ -52,12 +52,20 @@ impl Session {
             slot: None,
             awaits: None,
             watch: None,
+            told: None,
             news_at: Instant::now(),
             renewed: None,
             own_watch: None,
             withdrawing: false,
             holds: false,
         }
+    }
+
+    /// Notes that a member says that it has extended the lease, by a request sent at this time. A leader that has been
+    /// replaced and does not know it says so too: only a linearizable look shows that it still leads.
+    fn kept_alive(&mut self, sent: Instant) {
+        self.sent = sent;
+        self.told = None;
     }
 }
 
@@ -77,7 +85,7 @@ impl EtcdContender {
             Ok((keeper, _)) => {
                 self.cluster.same_lease(lease, keeper.id())?;
                 if let Some(session) = &mut self.session {
-                    session.sent = sent;
+                    session.kept_alive(sent);
                 }
                 Ok(())
             }
@@ -209,7 +217,7 @@ impl EtcdContender {
     pub(super) async fn withdraw(&mut self, used: Used) -> Result<Released, Error> {
         let is_recorded = self.free_with_record(used).await?;
         let Some(session) = &mut self.session else { return Ok(Released::NotMine) };
-        session.watch = None;
+        (session.watch, session.told) = (None, None);
         let (key, lease, created) = (session.key.clone(), session.lease, session.created);
         let own = key.clone();
         if std::mem::replace(&mut session.withdrawing, true) {
@@ -261,6 +269,14 @@ mod tests {
     use super::*;
     use crate::holder::Holder;
     use crate::lock::admission::Mode;
+
+    #[test]
+    fn the_look_after_a_heartbeat_asks_the_leader() {
+        let mut session = Session::new(&Claim::example("dlock", "job").expect("names"));
+        session.told = Some(7);
+        session.kept_alive(Instant::now());
+        assert_eq!(session.told, None);
+    }
 
     #[test]
     fn what_is_published_says_how_the_lock_is_held() {

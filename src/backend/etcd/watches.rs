@@ -2,7 +2,7 @@
 Notices changes in time: for a waiter, the end or the entering of those before it; for a holder, changes of its own key.
 */
 
-use etcd_client::{Event, WatchFilterType, WatchOptions, WatchResponse};
+use etcd_client::{Event, KeyValue, WatchFilterType, WatchOptions, WatchResponse};
 
 use crate::backend::error::Error;
 use crate::backend::etcd::contender::{EtcdContender, SIGN_ANSWERED, SIGNS_OF_LIFE, Watched};
@@ -28,15 +28,17 @@ fn request(watch: &Watch, prefix: &str, revision: i64) -> (String, WatchOptions)
     }
 }
 
-/// Returns `true` if `message` reports the awaited event. The watch on several entries reports the end of every entry
-/// of the lock.
-fn is_about(watch: &Watch, message: &WatchResponse) -> bool {
-    let Watch::Any(entries) = watch else { return !message.events().is_empty() };
-    let mut keys = message.events().iter().filter_map(Event::kv);
-    keys.any(|kv| {
-        let key = String::from_utf8_lossy(kv.key());
-        entries.iter().any(|entry| stem(&entry.name) == stem(&key))
-    })
+/// The revision at which the awaited event has happened, if `message` reports it. The watch on several entries reports
+/// the end of every entry of the lock.
+fn revision_of(watch: &Watch, message: &WatchResponse) -> Option<i64> {
+    let is_about = |kv: &&KeyValue| match watch {
+        Watch::Any(entries) => {
+            let key = String::from_utf8_lossy(kv.key());
+            entries.iter().any(|entry| stem(&entry.name) == stem(&key))
+        }
+        Watch::Gone(_) | Watch::Turn(_) => true,
+    };
+    message.events().iter().filter_map(Event::kv).filter(is_about).map(KeyValue::mod_revision).max()
 }
 
 impl EtcdContender {
@@ -89,8 +91,14 @@ impl EtcdContender {
                     self.cluster.drop_link();
                     return Ok(());
                 }
-                Ok(Some(message)) if is_about(&watch.what, &message) => return Ok(()),
-                Ok(Some(_)) => watch.works = true,
+                Ok(Some(message)) => {
+                    if let Some(revision) = revision_of(&watch.what, &message) {
+                        let known = session.awaits.as_ref().map_or(0, |(_, known)| *known);
+                        session.told = Some(revision.max(known));
+                        return Ok(());
+                    }
+                    watch.works = true;
+                }
                 // The member is gone: a look shows the current state.
                 Ok(None) | Err(_) => {
                     let worked = watch.works;
@@ -140,31 +148,35 @@ mod tests {
         Entry { order: 3, name: format!("dlock/a/{name}"), mode: Mode::Shared, slot: None }
     }
 
-    /// A message that reports changes of these keys.
+    /// A message that reports changes of these keys, at the revisions 7, 8 and so on.
     fn message(keys: &[&str]) -> WatchResponse {
-        let event = |key: &&str| {
-            let kv = PbKeyValue { key: format!("dlock/a/{key}").into(), ..PbKeyValue::default() };
+        let event = |(key, revision): (&&str, i64)| {
+            let kv =
+                PbKeyValue { key: format!("dlock/a/{key}").into(), mod_revision: revision, ..PbKeyValue::default() };
             PbEvent { kv: Some(kv), ..PbEvent::default() }
         };
-        WatchResponse(PbWatchResponse { events: keys.iter().map(event).collect(), ..PbWatchResponse::default() })
+        WatchResponse(PbWatchResponse {
+            events: keys.iter().zip(7..).map(event).collect(),
+            ..PbWatchResponse::default()
+        })
     }
 
     #[test]
     fn what_happens_to_entries_behind_ours_is_no_news() {
         let any = Watch::Any(vec![entry("6f.slots2"), entry("70.slots2.hold")]);
         for (watch, keys, expected) in [
-            (&Watch::Gone(entry("6f")), &["6f"][..], true),
-            (&Watch::Turn(entry("6f.slots2")), &["6f.slots2"], true),
-            (&Watch::Gone(entry("6f")), &[], false),
-            (&any, &[], false),
-            (&any, &["6f.slots2"], true),
+            (&Watch::Gone(entry("6f")), &["6f"][..], Some(7)),
+            (&Watch::Turn(entry("6f.slots2")), &["6f.slots2"], Some(7)),
+            (&Watch::Gone(entry("6f")), &[], None),
+            (&any, &[], None),
+            (&any, &["6f.slots2"], Some(7)),
             // Either of its keys counts, because the other one may have ended earlier.
-            (&any, &["70.slots2"], true),
-            (&any, &["70.slots2.hold"], true),
-            (&any, &["71.slots2", "6"], false),
-            (&any, &["71.slots2", "6f.slots2"], true),
+            (&any, &["70.slots2"], Some(7)),
+            (&any, &["70.slots2.hold"], Some(7)),
+            (&any, &["71.slots2", "6"], None),
+            (&any, &["71.slots2", "6f.slots2", "72.slots2"], Some(8)),
         ] {
-            assert_eq!(is_about(watch, &message(keys)), expected, "{watch:?} {keys:?}");
+            assert_eq!(revision_of(watch, &message(keys)), expected, "{watch:?} {keys:?}");
         }
     }
 
