@@ -76,8 +76,8 @@ pub(super) fn mistake(error: &Error, cli: &Command, words: &[OsString], is_varia
 fn unknown(name: &str, words: &[OsString]) -> String {
     let subcommand = words.get(1).and_then(|word| word.to_str()).unwrap_or_default();
     let is_key = ["-k", "--key"].contains(&name);
-    let has_key =
-        || words.iter().any(|word| ["-k", "--key"].iter().any(|key| word.as_bytes().starts_with(key.as_bytes())));
+    let has = |option: &str| words.iter().any(|word| word.as_bytes().starts_with(option.as_bytes()));
+    let has_key = has("-k") || has("--key");
     match subcommand {
         "list" if is_key => "list takes a prefix: dlock list PREFIX; for one lock: dlock status --key KEY".to_owned(),
         "renew" | "release" if is_key => {
@@ -87,8 +87,11 @@ fn unknown(name: &str, words: &[OsString]) -> String {
         "latch" | "barrier" if words.iter().any(|word| word == "--") => {
             format!("{subcommand} runs no command; write: dlock {subcommand} … && COMMAND")
         }
-        "status" | "latch" | "barrier" if !has_key() => {
+        "status" | "latch" | "barrier" if !has_key => {
             format!("unexpected argument {name}: did you mean --key {name}?")
+        }
+        "latch" if !has("--as") && ["done", "fail"].iter().any(|action| has(action)) => {
+            format!("unexpected argument {name}: did you mean --as {name}?")
         }
         _ => format!("unexpected argument {name}"),
     }
@@ -250,7 +253,13 @@ mod tests {
                 Some("dlock list"),
             ),
             (&["status", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock status")),
-            (&["latch", "-k", "job", "done", "unit"], false, "unexpected argument unit", Some("dlock latch")),
+            (&["latch", "-k", "job", "show", "unit"], false, "unexpected argument unit", Some("dlock latch")),
+            (
+                &["latch", "-k", "job", "done", "unit"],
+                false,
+                "unexpected argument unit: did you mean --as unit?",
+                Some("dlock latch"),
+            ),
             (&["latch", "done", "job"], false, "unexpected argument job: did you mean --key job?", Some("dlock latch")),
             (
                 &["barrier", "-k", "job", "--parties", "2", "--", "true"],
