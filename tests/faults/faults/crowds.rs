@@ -125,7 +125,7 @@ impl Crowd {
         shell.stderr_so_far().matches("dlock: waiting for ").count()
     }
 
-    /// How many have given up because the servers did not answer in time when they arrived.
+    /// How many have given up when they arrived: see [`is_refusal`].
     pub(super) fn refused(shell: &Running) -> usize {
         shell.stderr_so_far().lines().filter(|line| is_refusal(line)).count()
     }
@@ -180,17 +180,17 @@ impl Crowd {
     }
 }
 
-/// Whether this line says that a dlock gives up because no answer came in time.
+/// Whether this line says that a dlock gives up because no answer came in time, or because the servers, which the crowd
+/// keeps from answering one another, had no leader.
 fn is_refusal(line: &str) -> bool {
-    line.starts_with("dlock: did not get ") && line.contains("not answer")
+    line.starts_with("dlock: did not get ") && ["not answer", "no leader"].iter().any(|why| line.contains(why))
 }
 
 /// Panics if the servers, which serve the whole crowd on a machine that may have other things to do, stood still for so
 /// long that a contender found no majority and rightly gave up.
 #[track_caller]
 fn expect_answers(episode: &mut Episode<'_>, stderr: &str) {
-    let gave_up = |line: &str| line.contains("did not get ") && line.contains("not answer");
-    if episode.world.column.is_redlock() && stderr.lines().any(gave_up) {
+    if episode.world.column.is_redlock() && stderr.lines().any(is_refusal) {
         episode.report.hindered = Some("a majority did not answer in time");
         panic!("the servers stood still:\n{}", beginning(stderr));
     }
