@@ -31,7 +31,7 @@ use crate::support::rendezvous::eventually_within;
 use crate::support::service::Service as Servers;
 
 /// The longest time that a server needs to notice that a client has gone.
-const LATE: Duration = Duration::from_secs(3);
+const LATE: Duration = Duration::from_secs(10);
 
 /// Known properties of a service.
 #[derive(Clone, Copy, Debug)]
