@@ -8,8 +8,8 @@ While it holds the lock, a dlock also watches its own key, so that it learns at 
 
 This is that recipe on keys, leases and watches, not the server's lock service, which in some versions grants a lock
 whose lease has ended. Ownership always rests on a read that shows our own key in first place, or behind only those with
-which it shares the lock: a linearizable one, or one by a member, of a state no older than what we were just told, of our
-key or of the end of those before it. The latter can miss only that somebody has deleted our key since.
+which it shares the lock: a linearizable one, or one of a member's own state, if that is no older than what a member has
+just told us of our key or of those before it. The latter can miss only that somebody has deleted our key since.
 */
 
 mod adopt;

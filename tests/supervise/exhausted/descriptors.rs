@@ -57,20 +57,19 @@ fn none_left_for_a_new_connection<S: Severable>(service: &S) {
     holder.wait_held();
     let command = holder.running.command_pid();
     take_all_descriptors(holder.pid());
-    let mut cut = boottime();
+    let cut = boottime();
     service.sever();
     let waiter = Gated::spawn(service.scratch(), service.run("job").args(["-t", "10s", "-q"]));
-    waiter.wait_held();
-    assert!(!process::is_alive(command), "two commands run: {:?}", holder.running);
+    process::wait_gone(command);
     if S::KIND == "zookeeper" {
         // The library keeps asking for a socket without a pause once its session must have ended. dlock, whose
         // command was killed by the guard, may not end before it gets one.
         give_descriptors_back(holder.pid());
-        cut = boottime();
     }
     let outcome = holder.running.wait();
     outcome.code(79).stderr_is_one_line("dlock: lost 'job' at ");
     assert!(boottime() < cut + 3 * TTL + S::EXPIRY_GRANULARITY, "{outcome:?}");
+    waiter.wait_held();
     waiter.let_go().success();
     assert_nothing_left_after_a_cut(service);
 }
