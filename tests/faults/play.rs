@@ -93,7 +93,11 @@ fn play_beside(cell: Cell, seed: u64, length: Length, heavy: bool) -> Report {
             let why = LAST_PANIC.take().unwrap_or_default();
             episode.violation(Invariant::Harness, why);
         }
-        episode.into_report()
+        let mut report = episode.into_report();
+        if !report.violations.is_empty() {
+            report.logs = world.logs();
+        }
+        report
     }));
     let mut report = played.unwrap_or_else(|_| {
         let why = LAST_PANIC.take().unwrap_or_default();
@@ -159,5 +163,5 @@ pub fn shown(report: &Report) -> String {
     }
     let (stall, busy) = (report.stall, report.busy);
     let _ = writeln!(text, "the machine stood still for {stall:.0?}, and programs waited for {busy:.0?}");
-    text
+    text + &report.logs
 }

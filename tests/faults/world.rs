@@ -18,6 +18,9 @@ use crate::support::scratch::Scratch;
 use crate::support::servers::Redis;
 use crate::support::zookeeper::{ZooKeeper, ZooKeeperOptions};
 
+/// How many lines are shown of what a server has logged.
+const LOGGED: usize = 20;
+
 /// A column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -251,6 +254,18 @@ impl World {
             line.parse::<u64>().expect("a number")
         };
         self.nodes().into_iter().map(written).sum()
+    }
+
+    /// The last lines that each server has logged: perhaps they say why it did not answer.
+    pub fn logs(&self) -> String {
+        let log = |(index, node): (usize, &dyn Node)| {
+            let log = node.log();
+            // PostgreSQL indents the rest of what takes several lines.
+            let mut lines: Vec<&str> = log.lines().filter(|line| !line.starts_with('\t')).rev().take(LOGGED).collect();
+            lines.reverse();
+            format!("the log of server {index}:\n    {}\n", lines.join("\n    "))
+        };
+        self.nodes().into_iter().enumerate().map(log).collect()
     }
 }
 

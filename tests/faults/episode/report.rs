@@ -75,6 +75,8 @@ pub struct Report {
     pub stall: Duration,
     /// The longest time for which ordinary programs waited for their turns.
     pub busy: Duration,
+    /// What the servers logged last, if something was violated.
+    pub logs: String,
     /// Why the episode could not be carried out, for a reason that is not dlock's.
     pub hindered: Option<&'static str>,
 }

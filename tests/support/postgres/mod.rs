@@ -105,7 +105,8 @@ impl Engine for PostgreSql {
         let mut command = Command::new(template::program("postgres"));
         command.arg("-D").arg(directory.join(DATA)).arg("-p").arg(port.to_string());
         let socket = format!("unix_socket_directories={}", directory.display());
-        for setting in ["listen_addresses=127.0.0.1", &socket, "shared_buffers=16MB", "jit=off"] {
+        let slow = "log_min_duration_statement=500ms";
+        for setting in ["listen_addresses=127.0.0.1", &socket, "shared_buffers=16MB", "jit=off", slow] {
             command.args(["-c", setting]);
         }
         for setting in settings {
