@@ -53,8 +53,8 @@ impl link::Said for Said {
     }
 
     fn is_repeated(&self) -> bool {
-        // A cluster also reports this for a commit that it refuses.
-        matches!(self.code, 1213 | 3058)
+        // A cluster also reports this for a commit that it refuses; 1242 is our own, for a transaction that has ended.
+        matches!(self.code, 1213 | 1242 | 3058)
     }
 
     /// Also returns `true` for a cluster node that is not part of its cluster.
@@ -145,7 +145,7 @@ fn meaning(code: u16) -> (ErrorKind, &'static str) {
         1053 | 1927 | 3169 => (Unavailable, "it is being stopped, or has ended the connection"),
         1047 => (Unavailable, "it is not part of its cluster now, or is starting"),
         1290 | 1792 | 1836 => (Unavailable, "it is a replica, or read-only: name the primary"),
-        1213 | 3058 => (Contended, "other transactions were in the way again and again"),
+        1213 | 1242 | 3058 => (Contended, "other transactions were in the way again and again"),
         1146 => (Unavailable, "the table is gone: who has dropped it?"),
         1665 => (Unusable, "set binlog_format = MIXED or ROW there"),
         1129 => (Unavailable, "too many connections from this host have failed: see FLUSH HOSTS"),
@@ -248,6 +248,7 @@ mod tests {
             (1050, false, true, false, false, false, false),
             (1142, false, false, true, false, false, false),
             (1213, false, false, false, true, false, false),
+            (1242, false, false, false, true, false, false),
             (1836, false, false, false, false, true, false),
             (1047, false, false, false, false, true, false),
             (1927, false, false, false, false, false, true),

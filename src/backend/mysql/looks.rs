@@ -3,7 +3,7 @@ The statements of looks at MySQL and MariaDB databases: see [`looks`](crate::bac
 */
 
 use crate::backend::mysql::probed;
-use crate::backend::mysql::texts::literal;
+use crate::backend::mysql::texts::{SURE, literal};
 use crate::backend::sql::breaking::BreakStatements;
 use crate::backend::sql::dialect::RecordStatements;
 use crate::backend::sql::looks::Looks;
@@ -65,6 +65,7 @@ fn value(place: &str) -> Option<String> {
         // An end in the past, even if a column rounds.
         "ended" => "UTC_TIMESTAMP(3)".to_owned(),
         "time" => millis(now),
+        "sure" => SURE.to_owned(),
         "since" => millis("s.locked_at"),
         "until" => millis("s.lock_until"),
         "member_since" | "waiter_since" => millis("t.since"),

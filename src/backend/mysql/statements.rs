@@ -16,7 +16,7 @@ use crate::backend::error::Error;
 use crate::backend::mysql::inspected;
 use crate::backend::mysql::link::Link;
 use crate::backend::mysql::looks;
-use crate::backend::mysql::texts::{contends, keep, literal, waits};
+use crate::backend::mysql::texts::{SURE, contends, keep, literal, waits};
 use crate::backend::sql::answers::{Look, Row};
 use crate::backend::sql::breaking::BreakStatements;
 use crate::backend::sql::dialect::{Dialect, RecordStatements, With};
@@ -56,6 +56,8 @@ pub(super) const QUOTE: char = '`';
 const NOW: &str = "UTC_TIMESTAMP(3)";
 /// The server's time at the beginning of the statement, in microseconds since 1970.
 const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+/// An error (1242) where it does not.
+const STILL: &str = "DO IF(TRUE /*M!50500 AND @@in_transaction */, 0, (SELECT 1 UNION SELECT 2));\n";
 /// The largest token that a counter may have: not more than a year ahead of the clock.
 const LARGEST: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + 31622400000000)";
 /// The shortest time after which a server closes an idle connection.
@@ -207,7 +209,7 @@ impl Statements {
     /// Wraps the statements in one transaction, which locks the row first if several may hold the lock.
     fn transaction(&self, statements: &str) -> String {
         let lock = self.fill(self.values.alone_or("", GROUP_LOCK));
-        format!("START TRANSACTION;\n{lock}{statements}COMMIT;\n")
+        format!("START TRANSACTION;\n{lock}{statements}{STILL}COMMIT;\n")
     }
 
     fn fill(&self, text: &str) -> String {
@@ -226,6 +228,7 @@ impl Statements {
         Some(match place {
             "now" => NOW.to_owned(),
             "micros" => MICROS.to_owned(),
+            "sure" => SURE.to_owned(),
             "largest" => LARGEST.to_owned(),
             "here" => keep(&contends(&self.owner)),
             "silence" => SILENCE.max(*ttl).as_secs().to_string(),
@@ -370,6 +373,25 @@ mod tests {
             for text in all(mode) {
                 assert!(!text.contains(['{', '\\']) && !text.contains("it's"), "{text}");
                 assert!(!text.contains("DELETE FROM `shedlock`"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_transaction_that_was_broken_off_decides_nothing() {
+        for text in [Mode::Exclusive, Mode::Shared, SLOTS].into_iter().flat_map(all) {
+            for inside in text.split("START TRANSACTION;\n").skip(1) {
+                let inside = inside.split("COMMIT;").next().expect("statements");
+                let statements: Vec<&str> = inside.trim().split(";\n").collect();
+                let [decided @ .., last] = &statements[..] else { panic!("{text}") };
+                assert!(last.contains("@@in_transaction") && last.contains("UNION"), "{text}");
+                for statement in decided.iter().filter(|one| one.contains("AND @dlock") || one.contains("WHERE @dlock"))
+                {
+                    assert!(
+                        statement.contains("@@in_transaction") || statement.contains("`dlock_queue`"),
+                        "{statement}"
+                    );
+                }
             }
         }
     }

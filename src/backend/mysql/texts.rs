@@ -13,6 +13,10 @@ pub(super) fn literal(text: &str) -> String {
     }) + "'"
 }
 
+/// Whether the transaction still goes on. One that another node of a MariaDB Galera cluster has broken off can end without an
+/// error between two statements of a request, and the others would count at once, each on its own.
+pub(super) const SURE: &str = "TRUE /*M!50500 AND @@in_transaction */";
+
 /// The user lock that the owner with this id holds while it waits for the lock or holds it.
 pub(super) fn contends(id: &str) -> String {
     format!("'dlock:{id}'")

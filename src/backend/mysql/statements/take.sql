@@ -11,7 +11,7 @@ WHERE {this} AND (s.locked_by = {me} AND s.lock_until > {now}
     AND {owner} = COALESCE({head}, {owner}));
 SET @dlock = EXISTS (SELECT 1 FROM {lock} s WHERE {this} AND s.locked_by = {me} AND s.lock_until > {now});
 INSERT INTO {holder} (name, owner, token, ttl_ms, about)
-SELECT {name}, {me}, {micros}, GREATEST({ttl}, {hold}), {about} FROM DUAL WHERE @dlock
+SELECT {name}, {me}, {micros}, GREATEST({ttl}, {hold}), {about} FROM DUAL WHERE @dlock AND {sure}
 ON DUPLICATE KEY UPDATE token = IF(owner = VALUES(owner), token, GREATEST(token + 1, VALUES(token))),
   ask = IF(owner = VALUES(owner), ask, NULL), owner = VALUES(owner), ttl_ms = VALUES(ttl_ms), about = VALUES(about);
 DELETE FROM {queue} WHERE name = {name} AND owner = {owner} AND @dlock;

@@ -2,4 +2,4 @@
 UPDATE {lock} s SET s.lock_until = {ended}
 WHERE s.name = {name} AND s.locked_by IN ({held}, {kept}) AND s.lock_until > {ended};
 SET @dlock = ROW_COUNT() > 0;
-{trace}SELECT 'done' FROM DUAL WHERE @dlock;
+{trace}SELECT 'done' FROM DUAL WHERE @dlock AND {sure};
