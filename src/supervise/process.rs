@@ -35,17 +35,18 @@ impl ProcessState {
     }
 }
 
-/// Returns `true` if `/proc` belongs to this PID namespace. That of another one lists unrelated processes.
+/// Returns `true` if `/proc` belongs to this PID namespace. That of another one lists unrelated processes. `None` if it is
+/// missing.
 #[must_use]
-pub(crate) fn is_own() -> bool {
+pub(crate) fn is_own() -> Option<bool> {
     let mut target = [0_u8; NAME];
     // SAFETY: the path is a C string, and at most the buffer's length is written; getpid cannot fail.
     let (length, me) = unsafe {
         let length = libc::readlink(c"/proc/self".as_ptr(), target.as_mut_ptr().cast(), target.len());
         (length, libc::getpid())
     };
-    let target = usize::try_from(length).ok().and_then(|length| target.get(..length));
-    target.and_then(|target| std::str::from_utf8(target).ok()?.parse().ok()) == Some(me)
+    let target = target.get(..usize::try_from(length).ok()?)?;
+    Some(std::str::from_utf8(target).ok()?.parse() == Ok(me))
 }
 
 /// Calls `take` with every child of `pid` that `/proc/PID/task/*/children` names.
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn proc_is_our_own_and_names_no_process_that_is_missing() {
-        assert!(is_own());
+        assert_eq!(is_own(), Some(true));
         assert_eq!(parent_of(pid_t::MAX), None);
         assert!(has_ended(pid_t::MAX));
         assert_eq!(is_below(pid_t::MAX, 1), None);

@@ -15,6 +15,7 @@ use nix::sys::stat::Mode;
 
 use crate::clock::{Instant, processor_time};
 use crate::supervise::process::{self, ProcessState, is_busy, parent_of};
+use crate::supervise::protocol::Unfit;
 use crate::supervise::reaping::{Child, REAPING, child};
 use crate::supervise::signalling::{Signalled, signal_below};
 
@@ -88,11 +89,20 @@ impl Sweep {
     /// Finds out how this kernel lists processes, and returns whether the children of this process can be listed at
     /// all.
     #[must_use]
-    pub(crate) fn works(&mut self) -> bool {
+    fn works(&mut self) -> bool {
         self.by_parent = !process::has_children_files();
         // SAFETY: getpid cannot fail.
         let me = unsafe { libc::getpid() };
         !self.by_parent || self.children(me).complete
+    }
+
+    /// Returns why processes cannot be watched here; `None` if they can.
+    pub(crate) fn unfit(&mut self) -> Option<Unfit> {
+        match process::is_own() {
+            Some(true) => (!self.works()).then_some(Unfit::Proc),
+            Some(false) => Some(Unfit::OtherProc),
+            None => Some(Unfit::Proc),
+        }
     }
 
     /// Opens the descriptors in reserve for later passes. Fails if this process may open no more.

@@ -11,7 +11,7 @@ use crate::backend::error::ErrorKind;
 use crate::lease::timing::dead_after;
 use crate::report::event::Lack;
 use crate::report::lack;
-use crate::supervise::process::{is_own, pidfd_open};
+use crate::supervise::process::pidfd_open;
 use crate::supervise::protocol::Unfit;
 use crate::supervise::quota::Quota;
 use crate::supervise::reaping::become_subreaper;
@@ -20,12 +20,11 @@ use crate::supervise::sweep::Sweep;
 /// Checks the host's requirements of a run, other than the backend.
 pub(super) fn host() -> Finding {
     let mut sweep = Sweep::new();
-    let unfit = match () {
-        () if become_subreaper().is_err() => Unfit::Subreaper,
-        () if !is_own() => Unfit::OtherProc,
-        () if !sweep.works() => Unfit::Proc,
-        () if sweep.reserve().is_err() => Unfit::Descriptors,
-        () => return watching(pidfd_open(nix::unistd::getpid().as_raw()).is_ok()),
+    let unfit = match sweep.unfit() {
+        _ if become_subreaper().is_err() => Unfit::Subreaper,
+        Some(unfit) => unfit,
+        None if sweep.reserve().is_err() => Unfit::Descriptors,
+        None => return watching(pidfd_open(nix::unistd::getpid().as_raw()).is_ok()),
     };
     let said = lack(&Lack::Unfit(unfit));
     let (text, remedy) = said.split_once(": ").unwrap_or((&said, ""));

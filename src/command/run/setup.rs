@@ -99,8 +99,8 @@ pub(super) fn prepare(settings: &RunSettings, report: &mut Report) -> Result<Pre
     surroundings::let_go_of_the_rest(keep);
     announce(settings, &name)?;
     let mut sweep = Sweep::new();
-    if !sweep.works() {
-        return Err(lacking(Step::Supervision, Lack::Unfit(Unfit::Proc)));
+    if let Some(unfit) = sweep.unfit() {
+        return Err(lacking(Step::Supervision, Lack::Unfit(unfit)));
     }
     sweep.reserve().map_err(|_| lacking(Step::Supervision, Lack::Unfit(Unfit::Descriptors)))?;
     let below = Below { spared, sweep };

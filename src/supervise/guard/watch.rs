@@ -28,9 +28,9 @@ use crate::supervise::protocol::{Notice, Order, Spawn, Unfit};
 use crate::supervise::reaping::{Collected, become_subreaper, collect};
 use crate::supervise::signals::Signals;
 use crate::supervise::stop::{Ladder, Step};
+use crate::supervise::surroundings;
 use crate::supervise::sweep::Sweep;
 use crate::supervise::tokens::MOST_LOCKS;
-use crate::supervise::{process, surroundings};
 
 /// The guard's name in process lists.
 const NAME: &std::ffi::CStr = c"lockguard";
@@ -73,15 +73,7 @@ impl Watch {
     ) -> ! {
         surroundings::rename_process(NAME);
         let mut line = GuardEnd::new(socket);
-        let unfit = if become_subreaper().is_err() {
-            Some(Unfit::Subreaper)
-        } else if !process::is_own() {
-            Some(Unfit::OtherProc)
-        } else if !sweep.works() {
-            Some(Unfit::Proc)
-        } else {
-            None
-        };
+        let unfit = if become_subreaper().is_err() { Some(Unfit::Subreaper) } else { sweep.unfit() };
         let blocked = Signals::block_faults();
         let (group, alarm) = match (Group::new(), Alarm::new(), blocked, unfit) {
             (Ok(group), Ok(alarm), Ok(()), None) => (group, alarm),

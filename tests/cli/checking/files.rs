@@ -70,8 +70,14 @@ fn a_disk_that_is_full_and_a_container_are_told() {
     inside.code(0).stderr_is_one_line("1 warning");
     assert!(inside.stdout().contains("holders outside of it cannot be seen"), "{}", inside.stdout());
     assert_eq!(fs::read_dir(&disk).unwrap().count(), 0);
-    let bare = check_at(&scratch, &url(&disk), &["--json"]).wrapped_by(["unshare", "-rpf"]).output();
-    bare.code(69);
-    let _ = bare.stderr();
-    assert!(bare.stdout().contains("/proc shows the processes of another PID namespace"), "{}", bare.stdout());
+    let hidden = ["unshare", "-rm", "sh", "-c", r#"mount -t tmpfs tmpfs /proc && exec "$@""#, "sh"];
+    for (wrapper, text) in [
+        (&["unshare", "-rpf"][..], "/proc shows the processes of another PID namespace"),
+        (&hidden, "/proc is missing or hides the processes"),
+    ] {
+        let outcome = check_at(&scratch, &url(&disk), &["--json"]).wrapped_by(wrapper).output();
+        outcome.code(69);
+        let _ = outcome.stderr();
+        assert!(outcome.stdout().contains(text), "{}", outcome.stdout());
+    }
 }
