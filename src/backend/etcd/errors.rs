@@ -113,9 +113,9 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
     }
     let hint = match status.code() {
         _ if says("space exceeded") => "its database is full: compact and defragment it, then disarm the alarm",
-        _ if says("no leader") => "is a majority of etcd running?",
         Code::ResourceExhausted => "it is overloaded, or somebody's value is too large",
         Code::Unimplemented => "is it an etcd with API version 3?",
+        Code::Unavailable if says("etcdserver: ") => "is a majority of etcd running?",
         _ => doubt(about),
     };
     Error::unavailable(format!("{place} answered with an error: {text}; {hint}"))

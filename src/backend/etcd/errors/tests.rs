@@ -77,6 +77,7 @@ fn what_else_etcd_says() {
     for (code, said, has_tls, hint) in [
         (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", false, full),
         (Code::Unavailable, "etcdserver: no leader", false, "is a majority of etcd running?"),
+        (Code::Unavailable, "etcdserver: leader changed", false, "is a majority of etcd running?"),
         (
             Code::ResourceExhausted,
             "etcdserver: too many requests",
