@@ -197,19 +197,31 @@ impl Waiting {
             Ok(Attempt::Outer(outer)) => Next::Refuse(Refused::Outer(outer)),
             Ok(Attempt::OtherSlots(other)) => Next::Refuse(Refused::OtherSlots(other)),
             Ok(Attempt::Done(done)) => Next::Refuse(Refused::Done(done)),
-            Err(error) if self.answered || rides_out(self.wait, error.kind) => {
-                if !self.answered {
-                    self.unanswered = Some(error.clone());
-                }
-                if error.kind.is_transient() {
-                    let trouble = WaitNews::Trouble(error.trouble.clone());
-                    news(trouble.clone());
-                    self.last = Some(trouble);
-                }
-                self.failed(error)
-            }
-            Err(error) => Next::Refuse(Refused::Failed(error)),
+            Err(error) => self.hear_failure(error, news),
         }
+    }
+
+    fn hear_failure(&mut self, error: Failed, news: &mut impl FnMut(WaitNews)) -> Next {
+        if !self.answered && !rides_out(self.wait, error.kind) {
+            let is_silence = matches!(error.trouble, Trouble::Unanswered(_));
+            if is_silence && self.wait == Wait::Forever && self.unanswered.is_none() {
+                // Asked once more: the servers may have chosen a new leader, and have forgotten the request.
+                self.unanswered = Some(error);
+                return Next::Pause(0);
+            }
+            // The first silence was the longer one.
+            let first = self.unanswered.take().filter(|_| is_silence);
+            return Next::Refuse(Refused::Failed(first.unwrap_or(error)));
+        }
+        if !self.answered {
+            self.unanswered = Some(error.clone());
+        }
+        if error.kind.is_transient() {
+            let trouble = WaitNews::Trouble(error.trouble.clone());
+            news(trouble.clone());
+            self.last = Some(trouble);
+        }
+        self.failed(error)
     }
 
     /// Records the result of the wait for a change; `None` if its time ran out.
@@ -246,7 +258,11 @@ impl Waiting {
     #[must_use]
     pub(super) fn answer_within(&self, now: Instant, ttl: Duration, connect: Duration) -> Duration {
         let usual = acquire_timeout(ttl);
-        let is_first = self.wait != Wait::No && !self.answered;
+        let is_first = match self.wait {
+            Wait::No => false,
+            Wait::Until(_) => !self.answered,
+            Wait::Forever => !self.answered && self.unanswered.is_none(),
+        };
         self.before_the_end(now, if is_first { usual.max(connect.min(first_timeout(ttl))) } else { usual })
     }
 

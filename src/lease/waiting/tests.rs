@@ -170,6 +170,21 @@ fn connecting_and_answers_are_bounded_by_the_wait() {
 }
 
 #[test]
+fn an_endless_wait_asks_once_more_after_a_silence_at_the_first_contact() {
+    let silent = |limit| Failed { kind: ErrorKind::Unavailable, trouble: Trouble::Unanswered(limit) };
+    let refused = |error: Failed| Next::Refuse(Refused::Failed(error));
+    let (first, again, said) = (silent(5 * S), silent(2 * S), failed(ErrorKind::Unavailable));
+    let (waiting, nexts, told) = played(Wait::Forever, vec![Err(first.clone()), Err(again.clone())]);
+    assert_eq!((nexts, told), (vec![Next::Pause(0), refused(first.clone())], vec![]));
+    assert_eq!(waiting.queue(), Queue::Join);
+    let (mut waiting, ..) = played(Wait::Forever, vec![Err(first.clone())]);
+    assert_eq!(waiting.answer_within(at(100), 30 * S, 5 * S), 2 * S);
+    assert_eq!(waiting.answered(Err(said.clone()), at(100), &mut |_| {}), refused(said));
+    let (_, nexts, _) = played(Wait::No, vec![Err(first.clone())]);
+    assert_eq!(nexts, [refused(first)]);
+}
+
+#[test]
 fn failures_in_a_row_are_counted_until_a_change_is_heard() {
     let (mut waiting, nexts, _) =
         played(Wait::Forever, vec![Ok(Attempt::Busy(busy(1))), Err(failed(ErrorKind::Unavailable))]);

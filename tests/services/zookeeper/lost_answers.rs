@@ -118,8 +118,8 @@ fn what_was_made_without_an_answer_is_taken_back_by_a_run_that_gives_up() {
         let made = request.makes_nodes() && reply.windows(6).any(|part| part == b"-lock-");
         if made && once.swap(false, Ordering::SeqCst) { Fate::Silence } else { Fate::Pass }
     });
-    let outcome = run_at(&service, &proxy.url(), &["-t", "1s"]).command(["echo", "ran"]).output();
-    outcome.code(69).stdout_is("").stderr_is_one_line("did not get 'job': ");
+    let outcome = run_at(&service, &proxy.url(), &["-t", "1s", "-w", "0.1"]).command(["echo", "ran"]).output();
+    outcome.code(69).stdout_is("").stderr_ends_with_line("did not get 'job' within 100ms: ");
     assert!(!armed.load(Ordering::SeqCst), "nothing was made");
     // By itself it would have gone only with the session.
     assert_eq!(service.zookeeper.children(LOCK).unwrap_or_default(), Vec::<String>::new());

@@ -46,6 +46,18 @@ fn a_cluster_without_a_majority_is_69_with_the_reason() {
     assert!(outcome.elapsed() < Duration::from_secs(7), "{outcome:?}");
 }
 
+/// The follower that is asked sends the request on to the leader, where it is lost, and says nothing of it for 7 s.
+#[test]
+fn a_leader_that_is_killed_as_a_run_comes_is_only_a_delay() {
+    let service = EtcdService::on(cluster());
+    let leader = service.etcd.leader();
+    let url = format!("etcd://127.0.0.1:{}", service.etcd.member((leader + 1) % 3).port());
+    service.etcd.member(leader).kill();
+    let run = service.scratch().dlock().run("job").backend(url).args(["-t", "6s"]).command(["echo", "ran"]).output();
+    run.success().stdout_is("ran\n");
+    assert_clean(&service);
+}
+
 #[test]
 fn an_outage_while_it_waits_is_ridden_out() {
     let service = EtcdService::fresh();
