@@ -189,7 +189,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l on-lost -d 'Action o
 kill\t'SIGKILL at once, without SIGTERM'
 ignore\t'Do not stop it; dlock run exits with the command\'s own exit code'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l leftovers -d 'Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so within --kill-after, they are always stopped' -r -f -a "leave\t'Leave them running, and release the lock'
-wait\t'Hold the lock until they have ended'
+wait\t'Hold the lock until they have ended. A signal that asks dlock to end, and --max-run, stop them'
 kill\t'Stop them, then release the lock'"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s c -l command -d 'Run STRING with /bin/sh -c instead of a command' -r
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l reason -d 'Text shown to waiters, and by status and list' -r

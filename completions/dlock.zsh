@@ -281,7 +281,7 @@ local\:"The time zone of this host, or of TZ"))' \
 kill\:"SIGKILL at once, without SIGTERM"
 ignore\:"Do not stop it; dlock run exits with the command'\''s own exit code"))' \
 '--leftovers=[Action on processes that the command leaves running. If a signal ended the command, or it was told to end and did so within --kill-after, they are always stopped]:ACTION:((leave\:"Leave them running, and release the lock"
-wait\:"Hold the lock until they have ended"
+wait\:"Hold the lock until they have ended. A signal that asks dlock to end, and --max-run, stop them"
 kill\:"Stop them, then release the lock"))' \
 '-c+[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \
 '--command=[Run STRING with /bin/sh -c instead of a command]:STRING:_default' \

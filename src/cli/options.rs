@@ -342,7 +342,7 @@ pub(crate) enum Leftovers {
     /// Leave them running, and release the lock
     #[default]
     Leave,
-    /// Hold the lock until they have ended
+    /// Hold the lock until they have ended. A signal that asks dlock to end, and --max-run, stop them
     Wait,
     /// Stop them, then release the lock
     Kill,

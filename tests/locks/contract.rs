@@ -83,6 +83,7 @@ contract! {
         verbose_says_when_it_is_acquired_and_released
         leftovers_are_left_alone_by_default
         leftovers_can_be_waited_for
+        leftovers_that_are_waited_for_can_be_stopped
         leftovers_can_be_killed
         max_run_ends_the_command
         max_run_ends_all_that_the_command_started

@@ -27,7 +27,7 @@ use crate::supervise::guard::{Guard, Heard};
 use crate::supervise::process::is_stopped;
 use crate::supervise::protocol::{Notice, Order};
 use crate::supervise::reaping::reap;
-use crate::supervise::signals::{Meaning, SignalStream, can_be_continued, meaning};
+use crate::supervise::signals::{Meaning, SignalStream, asks_to_end, can_be_continued, meaning};
 
 /// Time for the keeper to report why the lease was lost, if the guard saw its end first.
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -160,6 +160,9 @@ impl<'a> Hold<'a> {
                 // A frozen guard could neither stop the command in time nor report its end.
                 reap(self.guard.pid());
             }
+            Meaning::Forward(Sent { signal, .. }) if self.waits_for_leftovers() && asks_to_end(signal) => {
+                self.stop_leftovers();
+            }
             Meaning::Forward(Sent { signal, sender }) => {
                 self.guard.order(Order::Forward { signal, sender, read_at: Instant::now() });
             }
@@ -178,8 +181,7 @@ impl<'a> Hold<'a> {
                     self.held.cause = self.held.cause.or(Some(Cause::Lost));
                 }
                 if (stopping || self.settings.leftovers == Leftovers::Kill) && !self.backstop.is_stopping() {
-                    self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
-                    self.stop(events::Cause::Leftovers);
+                    self.stop_leftovers();
                 }
                 // The guard has nothing left to do then; its end is waited for later.
                 if self.settings.leftovers == Leftovers::Leave && !self.backstop.is_stopping() {
@@ -277,6 +279,16 @@ impl<'a> Hold<'a> {
         self.reliance.recording.stop(cause);
     }
 
+    fn stop_leftovers(&mut self) {
+        self.report.tell(&Event::StoppingLeftovers { program: self.settings.program() });
+        self.stop(events::Cause::Leftovers);
+    }
+
+    /// Returns `true` while the command has ended, and what it left behind may take its time.
+    fn waits_for_leftovers(&self) -> bool {
+        self.held.exited.is_some() && self.settings.leftovers == Leftovers::Wait && !self.backstop.is_stopping()
+    }
+
     fn suspend(&mut self) {
         // dlock itself may have been suspended until now.
         let is_stopped = self.rescue.command.is_none_or(is_stopped);
@@ -305,7 +317,8 @@ impl<'a> Hold<'a> {
             && now >= at
         {
             self.max_run_at = None;
-            if self.held.cause.is_none() && self.held.exited.is_none() && !self.rescue.has_taken_over() {
+            let goes_on = self.held.exited.is_none() || self.waits_for_leftovers();
+            if self.held.cause.is_none() && goes_on && !self.rescue.has_taken_over() {
                 self.held.cause = Some(Cause::MaxRun);
                 let (program, max_run) = (self.settings.program(), self.settings.max_run.unwrap_or_default());
                 self.report.tell(&Event::MaxRun { program, max_run });

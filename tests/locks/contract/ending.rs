@@ -1,9 +1,11 @@
 //! The end of the command and what is left then.
 
+use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::support::dlock::Running;
 use crate::support::process;
 use crate::support::rendezvous::{Fifo, Gate, Lifeline, boottime, eventually};
 use crate::support::service::Service;
@@ -100,6 +102,33 @@ pub(super) fn leftovers_can_be_waited_for<S: Service>(service: &S) {
     running.wait().code(3).quiet();
     assert!(!process::is_alive(left));
     service.assert_free("job");
+}
+
+/// By a signal to dlock, which nobody else would hear, and by the limit of the command.
+pub(super) fn leftovers_that_are_waited_for_can_be_stopped<S: Service>(service: &S) {
+    let path = |name| service.scratch().path(name);
+    let (mut fifo, leave, gate) = (Fifo::new(path("words")), Gate::new(path("leave")), Gate::new(path("gate")));
+    let script = format!("{}; exit 3", leaving(&fifo, &leave, &gate));
+    let run = || service.run("job").args(["--leftovers", "wait", "--kill-after", "100ms"]);
+    let ends = |running: Running, left: i32, code: i32| {
+        let outcome = running.wait();
+        outcome.code(code);
+        assert!(!process::is_alive(left));
+        service.assert_free("job");
+        outcome
+    };
+    let events = path("events");
+    let running = run().arg("--events").arg(&events).shell(&script).spawn();
+    let left = fifo.word().parse().unwrap();
+    gate.open();
+    let has_exited = || fs::read_to_string(&events).is_ok_and(|events| events.contains(r#""event":"exited""#));
+    eventually("the end of the command", || has_exited().then_some(()));
+    running.signal(Signal::SIGTERM);
+    ends(running, left, 3).quiet();
+    let running = run().args(["--max-run", "0.8"]).shell(&script).spawn();
+    let left = fifo.word().parse().unwrap();
+    gate.open();
+    ends(running, left, 124).stderr_is_one_line("--max-run");
 }
 
 pub(super) fn leftovers_can_be_killed<S: Service>(service: &S) {
