@@ -88,7 +88,7 @@ fn one_sentinel_that_is_gone_or_frozen_does_not_matter() {
     let (scratch, set) = (Scratch::new(), RedisSentinels::start());
     let master = set.master();
     for sentinel in set.sentinels() {
-        let holder = hold(&scratch, run(&scratch, set.url()).args(["-t", "1s"]));
+        let holder = hold(&scratch, run(&scratch, set.url()).args(["-t", "2s"]));
         sentinel.stop();
         wait_renewed(master, 2);
         holder.let_go().success();
