@@ -211,9 +211,11 @@ fn killed_unnoticed(episode: &mut Episode<'_>, servers: &[usize]) {
     for &index in servers {
         world.node(index).kill();
     }
-    // For whom comes now it is no more than a delay.
-    let newcomer = episode.contender(Way::Straight).args(["-t", "6s"]);
-    episode.follow(newcomer.command(episode.section(&episode.store.write())).spawn());
+    // On etcd it is no more than a delay for whoever comes now. Elsewhere it may be told that nobody serves.
+    if world.column == Column::Etcd {
+        let newcomer = episode.contender(Way::Straight).args(["-t", "6s"]);
+        episode.follow(newcomer.command(episode.section(&episode.store.write())).spawn());
+    }
     last_until(killed + 2 * ttl);
     episode.mended();
     holder.let_go();
