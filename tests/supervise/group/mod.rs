@@ -63,13 +63,13 @@ impl Scene {
     /// After SIGKILL to the group: the work is gone before the next one begins. Where there is no lease it may go on
     /// for as long as it likes instead, and is locked.
     #[track_caller]
-    fn ends<S: Service>(self, service: &S, user: User) {
+    fn ends<S: Service>(self, service: &S, user: User, since: Duration) {
         let outcome = self.holder.wait();
         outcome.signal(Signal::SIGKILL).stderr();
         let ended = boottime();
         if S::KIND == "file" {
-            // Whatever is done about it is done by then.
-            last_until(ended + TTL / 2);
+            // Whatever is done about it is done by then, and what is still alive is killed by nobody for some seconds.
+            last_until(since + TTL);
             if process::is_alive(self.work) {
                 let other = user.run(service, &self.key).args(["-n", "-q"]).command(["true"]).output();
                 other.code(75).quiet();
@@ -106,8 +106,9 @@ fn timeout_with_kill_after_leaves_nothing_beside_the_next_holder<S: Service>(ser
             // Its time is over.
             scene.holder.signal(Signal::SIGALRM);
         }
+        let since = boottime();
         for scene in scenes {
-            scene.ends(service, user);
+            scene.ends(service, user, since);
         }
     }
 }
@@ -118,8 +119,9 @@ fn kill_9_of_a_job_leaves_nothing_beside_the_next_holder<S: Service>(service: &S
         for scene in &scenes {
             process::signal_group(scene.holder.pid(), Signal::SIGKILL);
         }
+        let since = boottime();
         for scene in scenes {
-            scene.ends(service, user);
+            scene.ends(service, user, since);
         }
     }
 }
