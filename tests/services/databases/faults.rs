@@ -80,7 +80,7 @@ fn a_transaction_on_the_row_for_half_a_lease_is_ridden_out_and_one_for_longer_is
 fn is_ridden_out<E: Engine>(obstacle: &str) {
     let service = DatabaseService::<E>::fresh();
     let mut tree = Tree::new(service.scratch());
-    let dlock = service.run("job").args(["-t", "2s"]).shell(tree.work()).lifeline(tree.end()).spawn();
+    let dlock = service.run("job").args(["-t", "4s"]).shell(tree.work()).lifeline(tree.end()).spawn();
     tree.wait_grown();
     service.wait_renewed(NAME);
     let mut other = service.client();
@@ -89,7 +89,7 @@ fn is_ridden_out<E: Engine>(obstacle: &str) {
         Server::<E>::expiry_by(other, NAME)
     };
     let ends = hold(&mut other);
-    last_until(ends.saturating_sub(TTL / 2));
+    last_until(ends.saturating_sub(TTL));
     other.query(E::END).unwrap();
     service.wait_renewed(NAME);
     assert!(tree.is_alive() && !tree.was_termed(), "{obstacle}");
