@@ -99,6 +99,18 @@ mod tests {
     }
 
     #[test]
+    fn what_rests_on_an_earlier_decision_asks_whether_the_transaction_goes_on() {
+        let breaking = [BREAKING.ask, BREAKING.take, BREAKING.member, BREAKING.foreign];
+        for text in breaking.into_iter().chain([RECORDS.put, RECORDS.amend]) {
+            assert!(text.contains("{sure}"), "{text}");
+            for statement in text.split(";\n").filter(|one| one.contains("AND @dlock") || one.contains("WHERE @dlock"))
+            {
+                assert!(statement.contains("@dlock AND {sure}"), "{statement}");
+            }
+        }
+    }
+
+    #[test]
     fn every_place_of_a_statement_about_records_has_a_value() {
         check::<Statements>(Table::shedlock('`'));
     }

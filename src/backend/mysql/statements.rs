@@ -56,8 +56,6 @@ pub(super) const QUOTE: char = '`';
 const NOW: &str = "UTC_TIMESTAMP(3)";
 /// The server's time at the beginning of the statement, in microseconds since 1970.
 const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-/// An error (1242) where it does not.
-const STILL: &str = "DO IF(TRUE /*M!50500 AND @@in_transaction */, 0, (SELECT 1 UNION SELECT 2));\n";
 /// The largest token that a counter may have: not more than a year ahead of the clock.
 const LARGEST: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + 31622400000000)";
 /// The shortest time after which a server closes an idle connection.
@@ -206,10 +204,11 @@ impl Dialect for Statements {
 }
 
 impl Statements {
-    /// Wraps the statements in one transaction, which locks the row first if several may hold the lock.
+    /// Wraps the statements in one transaction, which locks the row first if several may hold the lock. If it has ended before
+    /// its commit, the request ends with an error (1242), and is repeated.
     fn transaction(&self, statements: &str) -> String {
         let lock = self.fill(self.values.alone_or("", GROUP_LOCK));
-        format!("START TRANSACTION;\n{lock}{statements}{STILL}COMMIT;\n")
+        format!("START TRANSACTION;\n{lock}{statements}DO IF({SURE}, 0, (SELECT 1 UNION SELECT 2));\nCOMMIT;\n")
     }
 
     fn fill(&self, text: &str) -> String {
