@@ -43,7 +43,8 @@ pub fn terminal_closed(episode: &mut Episode<'_>) {
     let gate = Gate::new(episode.scratch.path("terminal-gate"));
     let trap = match hup {
         Hup::Dies => "",
-        Hup::Handles => "trap 'stamp end; trap - EXIT; exit 7' HUP; ",
+        // Who leads the session, or dlock, may send another.
+        Hup::Handles => "trap 'trap \"\" HUP; stamp end; trap - EXIT; exit 7' HUP; ",
         Hup::Ignores => "trap '' HUP; ",
     };
     let (write, wait) = (episode.store.write(), gate.wait());
