@@ -123,7 +123,7 @@ const BRIEF: &[(&str, Lines)] = &[
             ("key", "The latch's name"),
             BACKEND,
             ("as", "done, fail: the name of the job"),
-            ("count", "wait: how many names must be done"),
+            ("count", "wait: how many names must be done (1 to 1000)"),
             ("reason", "fail: why, for those who wait"),
             ("keep", "done, fail: how long it is remembered (24h)"),
             ("json", "show: print one JSON document"),
@@ -139,7 +139,7 @@ const BRIEF: &[(&str, Lines)] = &[
         &[
             ("key", "The barrier's name"),
             BACKEND,
-            ("parties", "How many parties must be there"),
+            ("parties", "How many parties must be there (1 to 100)"),
             ("as", "This party's name (the host's)"),
             ("patient", "Go on waiting when others leave or die"),
             WAIT,

@@ -17,9 +17,9 @@ const SHELL: &str = "/bin/sh";
 
 /// The long description of `dlock flock`.
 pub(super) const FLOCK_ABOUT: &str = "\
-Takes the command line of flock(1) from util-linux 2.38, with its exit codes. A link called flock that points to dlock does the \
+Takes the command line of flock(1) from util-linux 2.38. A link called flock that points to dlock does the \
 same, so crontabs and scripts need no edit. Without a configured backend, this is flock(2) on FILE itself, a directory or an \
-open descriptor, and excludes every other flock on this host.
+open descriptor, with the exit codes of flock, and excludes every other flock on this host.
 
 With DLOCK_BACKEND, it is a dlock run whose key is the absolute path of FILE as it was typed: links are not followed, and FILE \
 is neither opened nor created. A backend in a config file applies only to the paths that flock-paths names there (see \

@@ -91,7 +91,7 @@ pub(crate) struct LatchArgs {
     #[arg(long = "as", value_name = "NAME", env = "DLOCK_AS", hide_env_values = true)]
     pub name: Option<String>,
 
-    /// wait: how many names must be done
+    /// wait: how many names must be done, from 1 to 1000
     #[arg(long, value_name = "N", env = "DLOCK_COUNT", hide_env_values = true, value_parser = names, allow_hyphen_values = true)]
     pub count: Option<u32>,
 
@@ -128,7 +128,7 @@ pub(crate) struct BarrierArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// How many parties must be there
+    /// How many parties must be there, from 1 to 100
     #[arg(long, value_name = "N", env = "DLOCK_PARTIES", hide_env_values = true, value_parser = parties, allow_hyphen_values = true)]
     pub parties: Option<u32>,
 

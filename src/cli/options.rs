@@ -261,7 +261,7 @@ pub(crate) struct Showing {
 /// The options for reaching the lock service.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Reach {
-    /// How long connecting to the backend may take
+    /// How long connecting to the backend may take; without a wait (--nonblock), 2s at most
     #[arg(long, value_name = "DURATION", env = "DLOCK_CONNECT_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = positive, allow_hyphen_values = true)]
     pub connect_timeout: Option<Duration>,
 

@@ -63,11 +63,11 @@ pub(super) fn refused(request: LockRequest, refused: Refused) -> Failure {
     not_acquired(conflict, verbosity, Event::NotAcquired { lock, within, why })
 }
 
-/// Returns the failure of a subcommand that wants the lock which the handle in its environment holds: it would wait for
-/// itself. `runs` says whether the backend lets commands run under a handle.
-pub(super) fn held_by_own_handle(request: LockRequest, runs: bool) -> Failure {
-    let event = HandleEvent::OwnHandle { key: request.lock.key, runs };
-    not_acquired(request.conflict, request.verbosity, Event::Handle(event))
+/// Returns the failure of a subcommand that wants the `lock` that the handle in its environment holds: it would
+/// wait for itself, which is an error in the script and not a busy lock. `runs` says whether the backend lets commands
+/// run under a handle.
+pub(super) fn held_by_own_handle(lock: Lock, runs: bool) -> Failure {
+    Failure::new(Exit::Usage, Event::Handle(HandleEvent::OwnHandle { key: lock.key, runs }))
 }
 
 /// Returns the failure of a subcommand that does not get the lock, with its reason unless it is to be quiet.

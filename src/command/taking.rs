@@ -176,7 +176,7 @@ impl<'a> Taking<'a> {
                 let request = LockRequest { lock, mode: Mode::Exclusive, wait_limit, conflict, verbosity };
                 let runs = settings.connection.target.has_handles();
                 Err(if matches!(why, Refused::Outer(_)) {
-                    held_by_own_handle(request, runs)
+                    held_by_own_handle(request.lock, runs)
                 } else {
                     refused(request, why)
                 })

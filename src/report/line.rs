@@ -16,7 +16,7 @@ use crate::report::event::lack::no_process;
 use crate::report::event::meeting::MeetingEvent;
 use crate::report::event::{Blocker, Event, Lock, Loss, NotRun};
 use crate::report::level::{Level, Priority};
-use crate::report::words::{either, roughly, so_far, trouble, unconfirmed, whole_millis};
+use crate::report::words::{and_expires, either, roughly, so_far, trouble, unconfirmed, whole_millis};
 
 impl Event {
     /// Returns the verbosity at which it is reported.
@@ -184,7 +184,7 @@ pub(super) fn line(event: &Event) -> String {
                 Mode::Slots(slots) => format!("--slots {slots}"),
             };
             format!(
-                "{key} is held with {} by the outer dlock run, so that this one would never get it: use {} in \
+                "{key} is held with {} by the outer dlock run, so this one could never get it: use {} in \
                  the outer run, or another key here",
                 option(outer),
                 option(wanted)
@@ -246,9 +246,8 @@ pub(super) fn line(event: &Event) -> String {
         Event::NotReleased { key, process, expires } => not_released(key, *process, *expires),
         Event::ReleaseFailed { lock, reason, ttl, unrecorded } => {
             let again = if *unrecorded { ", and the job may run again in this period" } else { "" };
-            let within = |ttl: Duration| format!("; the lock will expire on its own within {}", format_duration(ttl));
-            let reason = trouble(&lock.place, reason);
-            format!("could not release {}: {reason}{}{again}", lock.key, ttl.map(within).unwrap_or_default())
+            let reason = and_expires(trouble(&lock.place, reason), *ttl);
+            format!("could not release {}: {reason}{again}", lock.key)
         }
         Event::GuardKilled(key) => {
             let what = either(key, "lock", "locks");
@@ -273,7 +272,7 @@ pub(super) fn line(event: &Event) -> String {
         }
         Event::LastBreak { lock, ask, now } => format!("{}: {}", at(lock), ask.trace_at(*now)),
         Event::NotRenewed { lock, last } => {
-            format!("{}: could not renew it: {}; trying again", at(lock), unconfirmed(last))
+            format!("{}: could not renew it, trying again: {}", at(lock), unconfirmed(last))
         }
         Event::RenewedAgain(lock) => format!("{}: renewed again", at(lock)),
         Event::Kept { key, min_hold } => {

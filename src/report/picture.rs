@@ -26,7 +26,7 @@ const DRAWN: usize = 20;
 /// Longest time that it takes to release a lock and to look at it, in milliseconds.
 const MOMENT: u64 = 5000;
 /// The beginnings of the lines that a user may want to type.
-pub(crate) const NEXT: [&str; 2] = ["  next ", "  stop it "];
+pub(crate) const NEXT: [&str; 2] = ["  next ", "  stop "];
 /// Width of the field names.
 const NAMES: usize = 9;
 
@@ -90,8 +90,8 @@ fn details(seen: &Snapshot, place: &str, flags: Option<&str>) -> String {
     }
     if let Some(next) = next(seen, place, flags) {
         field(&mut text, "next", &next);
-    } else if let Some(line) = line_that_asks(seen, flags) {
-        field(&mut text, "stop it", &line);
+    } else if let Some((name, line)) = line_that_asks(seen, flags) {
+        field(&mut text, name, &line);
     }
     text
 }
@@ -115,7 +115,7 @@ fn next(seen: &Snapshot, place: &str, flags: Option<&str>) -> Option<String> {
         return None;
     }
     if holder.is_done() {
-        return Some(format!("to free it sooner: {} --now", line_to_break(seen, holder, flags?)?));
+        return Some(format!("to free it sooner: {} --now", line_to_break(seen, &holder.id(), flags?)?));
     }
     let at_most = left_at_most(holder, seen.now).filter(|_| holder.alive == Some(false) && holder.left.is_none());
     if let Some(left) = at_most {
@@ -134,24 +134,27 @@ fn next(seen: &Snapshot, place: &str, flags: Option<&str>) -> Option<String> {
                 Some(left) if left > 0 => format!("has not stopped in {}", seconds(left + 999)),
                 _ => "does not stop".to_owned(),
             };
-            Some(format!("if it {when}, take the lock away: {} --now", line_to_break(seen, holder, flags?)?))
+            Some(format!("if it {when}, take the lock away: {} --now", line_to_break(seen, &holder.id(), flags?)?))
         }
         _ => unrenewed(holder),
     }
 }
 
-/// The command that asks the only holder to stop, unless it is gone or was asked already.
-fn line_that_asks(seen: &Snapshot, flags: Option<&str>) -> Option<String> {
-    let [holder] = seen.holders.as_slice() else { return None };
-    let can_be_asked =
-        !holder.is_done() && holder.can_be_asked() && holder.asked.is_none() && holder.alive != Some(false);
-    line_to_break(seen, holder, flags?).filter(|_| can_be_asked)
+/// The command that asks the only holder to stop, or any of several, unless all are gone or were asked already.
+fn line_that_asks(seen: &Snapshot, flags: Option<&str>) -> Option<(&'static str, String)> {
+    let can_be_asked = |holder: &&Party| {
+        !holder.is_done() && holder.can_be_asked() && holder.asked.is_none() && holder.alive != Some(false)
+    };
+    let holder = seen.holders.iter().find(can_be_asked)?;
+    let only = seen.held_by <= 1 && seen.holders.len() == 1;
+    let (name, owner) = if only { ("stop it", holder.id()) } else { ("stop one", "OWNER".to_owned()) };
+    Some((name, line_to_break(seen, &owner, flags?)?))
 }
 
 /// The command that asks this holder to stop, as a shell takes it.
-fn line_to_break(seen: &Snapshot, holder: &Party, flags: &str) -> Option<String> {
+fn line_to_break(seen: &Snapshot, owner: &str, flags: &str) -> Option<String> {
     let key = seen.location.key.as_deref()?;
-    Some(format!("dlock break{flags}{} --owner {}", flag("--key", key), safe(&holder.id())))
+    Some(format!("dlock break{flags}{} --owner {}", flag("--key", key), safe(owner)))
 }
 
 /// Longest time until a holder that was asked to stop has done so, in milliseconds; `None` if it was not asked.

@@ -62,6 +62,13 @@ pub(in crate::report) fn trouble(place: &str, what: &Trouble) -> String {
     }
 }
 
+/// The `reason` why a lock stays held, and when it ends: within `ttl`, if it has a lease.
+pub(in crate::report) fn and_expires(reason: String, ttl: Option<Duration>) -> String {
+    let Some(ttl) = ttl else { return reason };
+    let (end, the) = if reason.ends_with('?') { ("", "The") } else { (";", "the") };
+    format!("{reason}{end} {the} lock will expire on its own within {}", format_duration(ttl))
+}
+
 /// The result of the last renewal.
 pub(in crate::report) fn unconfirmed(last: &Unconfirmed) -> &str {
     match last {

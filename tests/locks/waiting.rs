@@ -537,7 +537,7 @@ fn verbose_says_when_the_server_is_in_trouble_while_the_lock_is_held() {
     let holder = Gated::spawn(service.scratch(), service.run("job").args(["-v", "--ttl", "15s"]));
     holder.wait_held();
     service.redis.stop();
-    holder.running.wait_stderr("could not renew it: the backend does not answer; trying again");
+    holder.running.wait_stderr("could not renew it, trying again: the backend does not answer");
     service.redis.cont();
     holder.running.wait_stderr("renewed again");
     holder.let_go().code(0).stderr_ends_with_line("released 'job'");

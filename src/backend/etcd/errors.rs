@@ -25,6 +25,8 @@ pub(super) struct About<'a> {
     pub place: &'a dyn Display,
     /// The key prefix of all locks in the namespace.
     pub keys: &'a str,
+    /// It has answered before: there is no doubt about what it is.
+    pub has_answered: bool,
     /// TLS is in use.
     pub has_tls: bool,
     /// A password was given.
@@ -76,7 +78,7 @@ pub(super) fn explain(error: &etcd_client::Error, refusal: Option<&str>, about: 
         etcd_client::Error::GRpcStatus(status) => (of_status(status, about), status.message()),
         other => {
             let text = shown(in_full(&other.to_string(), other).as_bytes()).to_string();
-            let told = Error::unavailable(format!("{place} answered with an error: {text}; {}", doubt(about)));
+            let told = Error::unavailable(format!("{place} answered with an error: {text}{}", doubt(about)));
             (told, if let etcd_client::Error::LeaseKeepAliveError(said) = other { said.as_str() } else { "" })
         }
     };
@@ -116,7 +118,7 @@ fn of_status(status: &Status, about: About<'_>) -> Error {
         Code::ResourceExhausted => "it is overloaded, or somebody's value is too large",
         Code::Unimplemented => "is it an etcd with API version 3?",
         Code::Unavailable if says("etcdserver: ") => "is a majority of etcd running?",
-        _ => doubt(about),
+        _ => return Error::unavailable(format!("{place} answered with an error: {text}{}", doubt(about))),
     };
     Error::unavailable(format!("{place} answered with an error: {text}; {hint}"))
 }
@@ -134,12 +136,12 @@ fn is_denied(status: &Status) -> bool {
     }
 }
 
-/// The hint for an answer that etcd would not give.
+/// The hint to append to an error that etcd may not have sent.
 fn doubt(about: About<'_>) -> &'static str {
-    if about.has_tls {
-        "is etcd running there?"
-    } else {
-        "is etcd running there, or one with TLS, for which the scheme is etcds://?"
+    match (about.has_answered, about.has_tls) {
+        (true, _) => "",
+        (false, true) => "; is etcd running there?",
+        (false, false) => "; is etcd running there, or one with TLS, for which the scheme is etcds://?",
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Cluster {
     link: Option<Link>,
     /// A request was sent and not answered: the member may be frozen or cut off.
     unanswered: bool,
+    /// A request was answered: etcd is there.
+    has_answered: bool,
     /// The member to ask first.
     first: usize,
     /// Number of connections made so far.
@@ -73,7 +75,7 @@ impl Cluster {
     pub(super) fn new(location: Location, tls: Option<Tls>, keys: String) -> Self {
         let first = random_first(location.addresses.len());
         let tls = tls.map(|tls| tls.offering(b"h2"));
-        Self { location, tls, keys, link: None, unanswered: false, first, links: 0, known: None }
+        Self { location, tls, keys, link: None, unanswered: false, has_answered: false, first, links: 0, known: None }
     }
 
     /// Ensures that there is a connection to a member that answers.
@@ -112,6 +114,7 @@ impl Cluster {
         self.unanswered = true;
         let answer = request(client).await;
         self.unanswered = false;
+        self.has_answered |= answer.is_ok();
         answer.map_err(|error| {
             let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
             let fault = self.explain(&error, &refusal);
@@ -257,6 +260,7 @@ impl Cluster {
         let about = About {
             place: &self.location,
             keys: &self.keys,
+            has_answered: self.has_answered,
             has_tls: self.tls.is_some(),
             has_password: self.location.login.password.is_some(),
             nested: nested_hint(),

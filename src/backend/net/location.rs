@@ -33,7 +33,7 @@ impl fmt::Debug for Login {
 #[must_use]
 pub(crate) fn nested_hint() -> &'static str {
     if std::env::var_os(HELD).is_some() {
-        "; inside another dlock run use --password-file, because DLOCK_PASSWORD is not passed on"
+        "; inside another dlock run use --password-file: a password in DLOCK_PASSWORD or in the URL is not passed on"
     } else {
         ""
     }

@@ -76,6 +76,8 @@ pub(in crate::backend) struct Connection {
     /// The choice among the server's addresses: once a connection was made, its address is preferred.
     choice: Choice,
     link: Option<Link>,
+    /// `true` once a request was answered: a redis server is there.
+    has_answered: bool,
 }
 
 #[derive(Debug)]
@@ -157,12 +159,12 @@ impl Drop for Link {
 impl Connection {
     /// Returns a connection to `server`; not connected yet.
     pub(in crate::backend) fn new(server: Server) -> Self {
-        Self { server, choice: Choice::Any, link: None }
+        Self { server, choice: Choice::Any, link: None, has_answered: false }
     }
 
     /// Returns a connection to `server` that uses only this address of its name; not connected yet.
     pub(super) fn at(server: Server, address: SocketAddr) -> Self {
-        Self { server, choice: Choice::Only(address), link: None }
+        Self { server, choice: Choice::Only(address), link: None, has_answered: false }
     }
 
     /// Returns the server at the other end.
@@ -272,6 +274,7 @@ impl Connection {
         match answer {
             Ok(answers) => {
                 link.outstanding = Outstanding::Nothing;
+                self.has_answered = true;
                 Ok(answers)
             }
             Err(error) => Err(self.failed(&error)),
@@ -300,6 +303,7 @@ impl Connection {
         match answers {
             Ok(answers) => {
                 link.outstanding = Outstanding::Nothing;
+                self.has_answered = true;
                 Ok(answers)
             }
             Err(error) => Err(self.failed(&error)),
@@ -329,6 +333,7 @@ impl Connection {
         let about = About {
             name: server,
             has_password: server.login.password.is_some(),
+            has_answered: self.has_answered,
             is_plain: server.tls.is_none() && matches!(server.address, Address::Tcp(..)),
             nested: nested_hint(),
             user: server.login.user.as_deref().unwrap_or("default"),

@@ -21,6 +21,8 @@ pub(super) struct About<'a> {
     pub name: &'a dyn Display,
     /// `true` if a password was given.
     pub has_password: bool,
+    /// `true` if it has answered before: there is no doubt about what it is.
+    pub has_answered: bool,
     /// `true` if the connection is plain text over a network: the server may then expect TLS.
     pub is_plain: bool,
     /// A suffix for advice about credentials.
@@ -52,16 +54,21 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
             (false, true) => "no password was given".to_owned(),
             (false, false) => format!("no password was given ({text})"),
         };
-        let needless = if about.has_password { "a server without a password takes none; " } else { "" };
-        let hint = "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)";
+        let hint = if has_none(&text) {
+            "leave out the user and password"
+        } else {
+            "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)"
+        };
         let nested = about.nested;
-        return Error::new(
-            ErrorKind::Denied,
-            format!("{server} refused the credentials: {text}; {needless}{hint}{nested}"),
-        );
+        return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
     }
     let did = if error.is_connection_dropped() { "broke off the connection" } else { "answered with an error" };
-    Error::unavailable(format!("{server} {did}: {text}; {}", hint(error, &text, about.is_plain)))
+    let hint = if about.has_answered && error.code().is_none() {
+        String::new()
+    } else {
+        format!("; {}", hint(error, &text, about.is_plain))
+    };
+    Error::unavailable(format!("{server} {did}: {text}{hint}"))
 }
 
 /// Returns an error in the server's own words, or in the library's, without the library's names for kinds of errors.
@@ -91,18 +98,15 @@ fn lacks_rights(error: &RedisError, text: &str) -> bool {
 /// Returns `true` if an error is about the credentials; `text` is its message. Any other answer to them, such as "max
 /// number of clients reached", is an outage that may pass.
 fn is_denied(error: &RedisError, text: &str) -> bool {
-    const SAID: [&str; 4] = [
-        // From a server that requires a password, in answer to a request as large as a script.
-        "unauthenticated",
-        // From a server that has no password set.
-        "called without any password",
-        // From versions before 6, which have no codes for this.
-        "no password is set",
-        "invalid password",
-    ];
-    error
-        .code()
-        .is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS") || SAID.iter().any(|said| text.contains(said)))
+    // The first from a server that requires a password, in answer to a request as large as a script; the other from
+    // versions before 6, which have no codes for this.
+    let is_said = || has_none(text) || ["unauthenticated", "invalid password"].iter().any(|said| text.contains(said));
+    error.code().is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS") || is_said())
+}
+
+/// Returns `true` if a server with the message `text` has no password set; the second is from versions before 6.
+fn has_none(text: &str) -> bool {
+    ["called without any password", "no password is set"].iter().any(|said| text.contains(said))
 }
 
 /// Returns a hint on an error that is not about the credentials; `text` is its message.

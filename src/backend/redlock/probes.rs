@@ -105,7 +105,7 @@ fn together(told: &[ServerFacts], servers: usize) -> Vec<Finding> {
         }
         None if servers == 1 => Finding::warn(
             "servers",
-            "one, which may not be away",
+            "one: while it is down, no lock can be taken",
             "name three or five that do not depend on each other",
         ),
         None if servers.is_multiple_of(2) => {
@@ -193,7 +193,7 @@ mod tests {
     fn what_servers_are_worth_together() {
         for (ids, ahead, expected) in [
             (&["a", "b", "c"][..], 0, &["3, of which 1 may be away"][..]),
-            (&["a"], 0, &["one, which may not be away"]),
+            (&["a"], 0, &["one: while it is down, no lock can be taken"]),
             (&["a", "b"], 0, &["2 servers outlive no more losses than 1: 0"]),
             (&["a", "b", "c", "d"], 0, &["4 servers outlive no more losses than 3: 1"]),
             (&["a", "b", "a"], 0, &["s0 and s2 are one server, which would vote twice"]),

@@ -51,7 +51,7 @@ impl Inside<'_> {
         let Some(cover) = cover else {
             return if self.own_handle.as_ref() == Some(&published.id) {
                 let runs = self.settings.connection.target.has_handles();
-                Err(held_by_own_handle(request(self.settings, &contender.claim().key), runs))
+                Err(held_by_own_handle(self.settings.lock_of(contender.claim().key.clone()), runs))
             } else {
                 Ok(false)
             };

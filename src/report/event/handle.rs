@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use crate::key::{Key, Keys};
 use crate::lease::waiting::Trouble;
 use crate::report::level::Level;
-use crate::report::words::trouble;
+use crate::report::words::{and_expires, trouble};
 
 /// Something about a lock that is held by its handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,8 +178,7 @@ impl HandleEvent {
         match self {
             Self::Renewed { key, ttl } => format!("renewed {key}, ttl {}", format_duration(*ttl)),
             Self::NotRenewed { key, place, reason, ttl } => {
-                let expires = |ttl| format!("; the lock will expire on its own within {}", format_duration(ttl));
-                format!("could not renew {key}: {}{}", trouble(place, reason), ttl.map(expires).unwrap_or_default())
+                format!("could not renew {key}: {}", and_expires(trouble(place, reason), *ttl))
             }
             Self::Lost { key, why } => format!("lost {key}: {why}"),
             Self::PassedOn(key) => format!("lost {key}: its lease ended, and others have held it since"),

@@ -13,7 +13,8 @@ pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &str) -> String {
         1 => "1 is done".to_owned(),
         count => format!("{count} are done"),
     };
-    let mut text = format!("{} at {}: {state}\n", safe(key), safe(place));
+    // Without the colon that file: ends with.
+    let mut text = format!("{} at {}: {state}\n", safe(key), safe(place.trim_end_matches(':')));
     if let Some(failure) = &arrivals.failure {
         let by = if failure.by.is_empty() { "yes".to_owned() } else { format!("reported by {}", safe(&failure.by)) };
         let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", safe(&failure.reason)) };
@@ -38,7 +39,7 @@ mod tests {
     fn a_latch_is_told_with_its_failure_and_its_names() {
         let names = ["lint", "unit"].map(str::to_owned).to_vec();
         let arrivals = Arrivals { count: 2, names: names.clone(), failure: None };
-        assert_eq!(latch(&arrivals, "k", "file:"), "k at file:: 2 are done\n  done     lint\n  done     unit\n");
+        assert_eq!(latch(&arrivals, "k", "file:"), "k at file: 2 are done\n  done     lint\n  done     unit\n");
         let failure = LatchFailure { by: "unit".to_owned(), reason: "3 tests red".to_owned() };
         let text = latch(&Arrivals { count: 1002, names, failure: Some(failure) }, "k", "x");
         assert!(text.starts_with("k at x: 1002 are done\n  failed   reported by unit: 3 tests red\n"), "{text}");

@@ -137,6 +137,9 @@ fn what_can_be_done_about_a_holder_is_said_until_it_is_done() {
         let text = seen(key, None);
         assert_eq!(text.lines().last(), Some(format!("  stop it  {expected}").as_str()), "{text}");
     }
+    let reader = |id: &str| dlock(&format!(r#"{{"v":1,"id":"{id}","pid":7,"mode":"shared","stop":true}}"#));
+    let text = status(&lock("k").held_by(vec![reader("a"), reader("b")], 2), "file:");
+    assert_eq!(text.lines().last(), Some("  stop one dlock break --key k --owner OWNER"), "{text}");
     let asked = Ask::new("e457f1b7a38ab51a", "alice@ops1", Some("maintenance"), NOW - 4000);
     let text = seen("backup", Some(asked));
     assert!(text.contains("\n  asked    alice@ops1 asked it to stop 4s ago: maintenance\n"), "{text}");

@@ -149,7 +149,7 @@ fn a_script_keeps_the_lock_while_it_runs() {
         std::process::Command::new("sh").args(["-c", &script]).env("DLOCK_CONFIG", "/dev/null").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines[0].parse::<u64>().is_ok_and(|token| token > 0) && lines[1] == "75", "{output:?}");
+    assert!(lines[0].parse::<u64>().is_ok_and(|token| token > 0) && lines[1] == "64", "{output:?}");
     eventually("the lock to be free", || (status(&service)["state"] == "free").then_some(()));
 }
 

@@ -152,6 +152,8 @@ fn a_lock_that_cannot_be_run_under_says_so() {
     run.code(64).stdout_is("").stderr_is_one_line("is kept by its keeper alone: run the command without dlock run");
     by(&service, "renew", &kept.handle).output().code(64).stderr_is_one_line("leave dlock renew out");
     let inside = service.run("job").env("DLOCK_HANDLE", &kept.handle).command(["echo", "ran"]).output();
-    inside.code(75).stdout_is("");
-    inside.stderr_is_one_line("did not get 'job': DLOCK_HANDLE holds it: run the command without dlock run");
+    inside
+        .code(64)
+        .stdout_is("")
+        .stderr_is_one_line("did not get 'job': DLOCK_HANDLE holds it: run the command without dlock run");
 }

@@ -11,7 +11,7 @@ const GIVE: &str = "give the user and password (--user and --password-file, or D
 const PLAIN: &str = "is etcd running there, or one with TLS, for which the scheme is etcds://?";
 
 fn about(has_tls: bool, has_password: bool) -> About<'static> {
-    About { place: &"E", keys: "ns/", has_tls, has_password, nested: "; NESTED" }
+    About { place: &"E", keys: "ns/", has_answered: false, has_tls, has_password, nested: "; NESTED" }
 }
 
 fn status(code: Code, said: &str) -> etcd_client::Error {
@@ -134,6 +134,8 @@ fn what_the_library_says() {
         let fault = explain(error, refusal, about(has_tls, true));
         assert_eq!(told(&fault.into()), (kind, text), "{error}");
     }
+    let fault = explain(&broken, None, About { has_answered: true, ..about(false, true) });
+    assert_eq!(told(&fault.into()).1, "E answered with an error: io error: broken");
 }
 
 #[test]

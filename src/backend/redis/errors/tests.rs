@@ -18,7 +18,10 @@ fn answer(line: &str) -> RedisError {
 
 fn explained(error: &RedisError, has_password: bool, is_plain: bool, nested: &str) -> (ErrorKind, String) {
     let rights = Rights::without_keys("RIGHTS");
-    let error = explain(error, About { name: &"S", has_password, is_plain, nested, user: "U", rights: &rights });
+    let error = explain(
+        error,
+        About { name: &"S", has_password, has_answered: false, is_plain, nested, user: "U", rights: &rights },
+    );
     (error.kind, error.to_string())
 }
 
@@ -38,8 +41,8 @@ fn what_a_server_says_of_the_credentials() {
         ("ERR invalid password", true, "invalid password"),
     ] {
         let (kind, told) = explained(&answer(said), has_password, true, "; NESTED");
-        let needless = if has_password { "a server without a password takes none; " } else { "" };
-        let expected = format!("S refused the credentials: {text}; {needless}{PASSWORD}; NESTED");
+        let hint = if said.contains("called without") { "leave out the user and password" } else { PASSWORD };
+        let expected = format!("S refused the credentials: {text}; {hint}; NESTED");
         assert_eq!((kind, told), (Denied, expected), "{said}");
     }
 }
@@ -126,6 +129,11 @@ fn what_the_library_says() {
     ] {
         assert_eq!(explained(error, true, is_plain, ""), (kind, text), "{error}");
     }
+    let rights = Rights::default();
+    let (has_password, is_plain) = (false, true);
+    let about =
+        About { name: &"S", has_password, has_answered: true, is_plain, nested: "", user: "U", rights: &rights };
+    assert_eq!(explain(&broken, about).to_string(), "S broke off the connection: broken pipe");
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         ),
         (
             Event::NotRenewed { lock: lock(), last: Unconfirmed::Said("refused".to_owned()) },
-            "'k' at redis://h:6379: could not renew it: refused; trying again",
+            "'k' at redis://h:6379: could not renew it, trying again: refused",
         ),
         (
             Event::LastBreak {

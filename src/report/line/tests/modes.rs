@@ -81,17 +81,17 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
         ),
         (
             upgrade(Shared, Exclusive),
-            "'k' is held with --shared by the outer dlock run, so that this one would never get it: use --exclusive in \
+            "'k' is held with --shared by the outer dlock run, so this one could never get it: use --exclusive in \
              the outer run, or another key here",
         ),
         (
             upgrade(Shared, slots(2)),
-            "'k' is held with --shared by the outer dlock run, so that this one would never get it: use --slots 2 in \
+            "'k' is held with --shared by the outer dlock run, so this one could never get it: use --slots 2 in \
              the outer run, or another key here",
         ),
         (
             upgrade(slots(3), Shared),
-            "'k' is held with --slots 3 by the outer dlock run, so that this one would never get it: use --shared in \
+            "'k' is held with --slots 3 by the outer dlock run, so this one could never get it: use --shared in \
              the outer run, or another key here",
         ),
     ]
