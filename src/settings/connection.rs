@@ -253,7 +253,7 @@ impl ConnectionValues {
                 Some(origin @ Origin::File { .. }) => {
                     refused(origin, format!("{origin} is given, but {target} does not use TLS: {remedy}"))
                 }
-                _ => usage(format!("TLS options are given, but {target} does not use TLS: {remedy}")),
+                _ => usage(format!("--tls-* options are given, but {target} does not use TLS: {remedy}")),
             });
         }
         let misplaced = |option: &str, place: &str| {

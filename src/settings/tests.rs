@@ -335,8 +335,8 @@ fn a_flag_for_another_backend_is_a_mistake_and_a_variable_is_not() {
         (&["--replicas", "1"][..], "file:", "--replicas is only for a redis server with replicas, not for file:"),
         (&["--replicas", "0"], "etcd", "--replicas is only for"),
         (&["--strict-fencing"], "redis", "--strict-fencing is only for redlock://"),
-        (&["--tls-ca", "ca"], "file:", "TLS options are given, but file: does not use TLS: leave it out"),
-        (&["--tls-server-name", "x"], "file:", "TLS options are given, but file: does not use TLS"),
+        (&["--tls-ca", "ca"], "file:", "--tls-* options are given, but file: does not use TLS: leave it out"),
+        (&["--tls-server-name", "x"], "file:", "--tls-* options are given, but file: does not use TLS"),
     ] {
         let with_flags = layers(&[&["-b", backend], words].concat(), &[]);
         let with_variables = layers(&["-b", backend], words);

@@ -10,9 +10,10 @@ even), the server ends with the test. So whatever a test does and asserts, it ca
 use std::any::Any;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
-use std::{fs, process, thread};
+use std::{process, thread};
 
 use super::daemon::Daemon;
 use super::process::fds;
@@ -157,13 +158,25 @@ pub fn is_connected_to(port: u16, servers: &[&Daemon]) -> bool {
         .chain([process::id().cast_signed()])
         .flat_map(|pid| fds(pid).into_values())
         .collect();
-    let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let is_other = |line: &str| {
-        const ESTABLISHED: &str = "01";
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let far = u16::from_str_radix(fields[2].rsplit_once(':').unwrap().1, 16).unwrap();
-        let socket = format!("socket:[{}]", fields[9]);
-        far == port && fields[3] == ESTABLISHED && !own.contains(&socket)
+    connections().into_iter().any(|one| one.remote == port && !own.contains(&one.socket))
+}
+
+/// An established IPv4 connection on this machine.
+pub struct Connection {
+    /// Its socket, as `/proc/PID/fd` shows it.
+    pub socket: String,
+    pub local: u16,
+    pub remote: u16,
+}
+
+/// All of them. `/proc/net/tcp` would list thousands that are closed already, too.
+pub fn connections() -> Vec<Connection> {
+    let ss = Command::new("ss").args(["-4Htne", "state", "established"]).output().unwrap();
+    let read = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let port = |at: usize| words[at].rsplit_once(':').unwrap().1.parse().unwrap();
+        let inode = words.iter().find_map(|word| word.strip_prefix("ino:")).unwrap();
+        Connection { socket: format!("socket:[{inode}]"), local: port(2), remote: port(3) }
     };
-    table.lines().skip(1).any(is_other)
+    String::from_utf8(ss.stdout).unwrap().lines().map(read).collect()
 }

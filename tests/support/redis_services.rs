@@ -1,12 +1,11 @@
 //! The services that use redis servers other than a single one in plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use super::certificates::Tls;
 use super::cluster::Cluster;
 use super::cluster::redis::is_among_servers;
-use super::pool::Lent;
+use super::pool::{Lent, connections};
 use super::process;
 use super::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
 use super::scratch::Scratch;
@@ -57,7 +56,7 @@ impl<const N: usize> RedlockService<N> {
     /// or has not released the lock after it, counts too, for as long as that takes.
     pub fn waiting(&self, key: &str) -> BTreeSet<i32> {
         let asked: Vec<BTreeSet<u16>> = self.servers.running().map(ports_that_asked).collect();
-        let ports = local_ports();
+        let ports: BTreeMap<String, u16> = connections().into_iter().map(|one| (one.socket, one.local)).collect();
         let has_asked = |pid: i32| {
             let sockets = process::fds(pid).into_values();
             let own: Vec<u16> = sockets.filter_map(|target| ports.get(&target).copied()).collect();
@@ -82,17 +81,6 @@ fn ports_that_asked(redis: &Redis) -> BTreeSet<u16> {
         (!GREETINGS.contains(&command)).then_some(port)
     };
     redis.clients().into_iter().filter_map(parse).collect()
-}
-
-/// The local port of every IPv4 connection on this machine, by its socket as `/proc/PID/fd` shows it.
-fn local_ports() -> BTreeMap<String, u16> {
-    let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let parse = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let port = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
-        Some((format!("socket:[{}]", fields.get(9)?), port))
-    };
-    table.lines().skip(1).filter_map(parse).collect()
 }
 
 /// A master and two replicas, of which one must have every lock.

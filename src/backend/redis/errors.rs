@@ -55,7 +55,7 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
             (false, false) => format!("no password was given ({text})"),
         };
         let hint = if has_none(&text) {
-            "leave out the user and password"
+            "leave out --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD"
         } else {
             "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)"
         };

@@ -41,7 +41,11 @@ fn what_a_server_says_of_the_credentials() {
         ("ERR invalid password", true, "invalid password"),
     ] {
         let (kind, told) = explained(&answer(said), has_password, true, "; NESTED");
-        let hint = if said.contains("called without") { "leave out the user and password" } else { PASSWORD };
+        let hint = if said.contains("called without") {
+            "leave out --user and --password-file, or DLOCK_USER and DLOCK_PASSWORD"
+        } else {
+            PASSWORD
+        };
         let expected = format!("S refused the credentials: {text}; {hint}; NESTED");
         assert_eq!((kind, told), (Denied, expected), "{said}");
     }
