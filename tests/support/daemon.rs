@@ -5,6 +5,7 @@ and restarted at will, and gone at the end of the test.
 Also what every server needs: the path of its program, and a port that nobody else gets.
 */
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
@@ -34,18 +35,26 @@ pub fn need(program: &str, package: &str) -> PathBuf {
     process::which(program).unwrap_or_else(|| panic!("missing {program}: apt-get install {package} (or run tests/run)"))
 }
 
-/// A Python 3 that has `module`: the first on the `PATH`, or the distribution's own, which has the distribution's
-/// packages.
+/// A Python 3 that has `module`: the distribution's own, which has the distribution's packages, or the first on the `PATH`, which
+/// may be a script that looks for one. Each module is looked for once: importing it takes as long as many a test.
 #[track_caller]
 pub fn need_python(module: &str, package: &str) -> PathBuf {
-    let candidates = process::which("python3").into_iter().chain([PathBuf::from("/usr/bin/python3")]);
+    static KNOWN: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(python) = known().get(module) {
+        return python.clone();
+    }
+    let candidates = [PathBuf::from("/usr/bin/python3")].into_iter().chain(process::which("python3"));
     let has_module = |python: &PathBuf| {
         let mut command = Command::new(python);
         command.args(["-c", &format!("import {module}")]).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
     let found = candidates.into_iter().find(has_module);
-    found.unwrap_or_else(|| panic!("missing {module} for python3: apt-get install {package} (or run tests/run)"))
+    let missing = || panic!("missing {module} for python3: apt-get install {package} (or run tests/run)");
+    let python = found.unwrap_or_else(missing);
+    known().insert(module.to_owned(), python.clone());
+    python
 }
 
 /// A TCP port of the loopback address that nobody else is given while this exists.

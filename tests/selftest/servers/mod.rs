@@ -11,10 +11,17 @@ use std::time::Duration;
 
 use crate::support::certificates::{Certificates, Identity};
 use crate::support::daemon::need;
+use crate::support::databases::Server;
+use crate::support::etcd::Etcd;
+use crate::support::mysql::MariaDb;
+use crate::support::pool::{Lent, Servers};
+use crate::support::postgres::PostgreSql;
+use crate::support::redis_sets::{RedisGroup, RedisReplicas, RedisSentinels};
+use crate::support::servers::Redis;
 use crate::support::service::{
     EtcdClusterService, EtcdTlsService, Service, ZooKeeperEnsembleService, ZooKeeperTlsService,
 };
-use crate::support::zookeeper::{Acl, Client, Kind};
+use crate::support::zookeeper::{Acl, Client, Kind, ZooKeeper};
 
 /// What `openssl` says about a server's certificate in a handshake, as a client that trusts this authority and expects
 /// this name: the code and text of its verdict, and whether the server accepted.
@@ -117,4 +124,21 @@ fn services_see_holders_waiters_and_what_is_left() {
     assert!(etcd.url().starts_with("etcds://") && zookeeper.url().starts_with("zks://"));
     assert_trusted(etcd.etcd.member(0).port(), &etcd.etcd.certificates().ca(), None);
     assert_trusted(zookeeper.zookeeper.server(0).secure_port(), &zookeeper.zookeeper.certificates().ca(), None);
+}
+
+/// Otherwise every test would start servers of its own, and nobody would know.
+#[test]
+fn servers_are_lent_to_one_test_after_the_other() {
+    fn are_lent_again<S: Servers>(name: &'static str, start: impl FnOnce() -> S) {
+        drop(Lent::by(name, start));
+        drop(Lent::<S>::by(name, || panic!("{name}: they were not fit for a second test")));
+    }
+    are_lent_again("selftest: redis", Redis::start);
+    are_lent_again("selftest: redlock", || RedisGroup::start(3));
+    are_lent_again("selftest: replicas", || RedisReplicas::start(1));
+    are_lent_again("selftest: sentinels", RedisSentinels::start);
+    are_lent_again("selftest: etcd", Etcd::start);
+    are_lent_again("selftest: zookeeper", ZooKeeper::start);
+    are_lent_again("selftest: postgres", Server::<PostgreSql>::start);
+    are_lent_again("selftest: mysql", Server::<MariaDb>::start);
 }

@@ -78,7 +78,8 @@ impl Engine for MariaDb {
     ];
 
     fn clear(server: &Server<Self>) {
-        server.sql("DROP DATABASE locks; CREATE DATABASE locks; USE locks");
+        // The client takes the whole line of a USE for the name, up to a semicolon.
+        server.sql("DROP DATABASE locks; CREATE DATABASE locks; USE locks; DO 0");
         // The server appends to it.
         let log = server.directory().join("data/general.log");
         if log.exists() {
