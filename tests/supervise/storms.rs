@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::backends::{Detour, User, on_backend};
+use crate::support::backends::{Detour, User, on_backend, on_variant};
 use crate::support::cgroup::CpuGroup;
 use crate::support::dlock::{Outcome, Running};
 use crate::support::process;
@@ -20,7 +20,7 @@ use crate::support::witness::Witness;
 
 // When dlock begins to stop a command depends on the granted lease alone, and on ZooKeeper on its share of that. The campaign has
 // storms on all of them.
-on_backend! { zookeeper: service::ZooKeeperService { a_fork_storm_is_over_before_the_lease_is } }
+on_variant! { zookeeper: service::ZooKeeperService { a_fork_storm_is_over_before_the_lease_is } }
 
 on_backend! { redis: service::RedisService {
     a_cpu_quota_does_not_make_the_guard_late
