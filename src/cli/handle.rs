@@ -11,7 +11,7 @@ use clap::{ArgAction, Args};
 
 use crate::cli::duration::{duration, handle_ttl};
 use crate::cli::options::{
-    CONNECTION, Connects, Durability, OnLost, Place, RARE, Reach, Told, Waiting, connects, exit_code,
+    CONNECTION, Connects, Durability, Messages, OnLost, Place, RARE, Reach, Waiting, connects, exit_code,
 };
 use crate::exit::Exit;
 use crate::output;
@@ -144,7 +144,7 @@ pub(crate) struct AcquireArgs {
     pub stopping: Stopping,
 
     #[command(flatten)]
-    pub told: Told,
+    pub messages: Messages,
 
     #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,
@@ -186,7 +186,7 @@ pub(crate) struct HandleArgs {
     pub profile: Option<String>,
 
     #[command(flatten)]
-    pub told: Told,
+    pub messages: Messages,
 
     #[command(flatten, next_help_heading = CONNECTION)]
     pub reach: Reach,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::duration::{duration, positive, ttl};
-use crate::cli::options::{CONNECTION, Durability, Place, Reach, Told, between, connects, exit_code, switch};
+use crate::cli::options::{CONNECTION, Durability, Messages, Place, Reach, between, connects, exit_code, switch};
 
 /// Maximum number of names to wait for.
 const MOST_NAMES: u32 = 1000;
@@ -51,7 +51,7 @@ pub(crate) struct Waits {
     pub conflict_exit_code: Option<u8>,
 
     #[command(flatten)]
-    pub told: Told,
+    pub messages: Messages,
 }
 
 /// An action on a latch.

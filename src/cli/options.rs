@@ -107,9 +107,9 @@ pub(crate) struct Waiting {
     pub wait: Option<Duration>,
 }
 
-/// The options for the verbosity of reports.
+/// The options for how much is reported.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Told {
+pub(crate) struct Messages {
     /// Errors only
     #[arg(short, long, env = "DLOCK_QUIET", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub quiet: Option<bool>,

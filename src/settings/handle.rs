@@ -143,7 +143,7 @@ impl AcquireSettings {
                 .filter(|text| !text.is_empty()),
             events,
             form,
-            verbosity: verbosity(&layers, |args| (args.told.quiet, args.told.verbose)).value,
+            verbosity: verbosity(&layers, |args| (args.messages.quiet, args.messages.verbose)).value,
             unknown: unknown::variables(),
         })
     }
@@ -176,7 +176,7 @@ impl HandleSettings {
     /// Reads the settings for the lock of a handle. An inherited one that `another` shell has acquired does not count.
     fn of(matches: &ArgMatches, another: fn(&Handle) -> Option<i32>) -> Result<Self, Failure> {
         let layers = Layers::<HandleArgs>::read(matches)?;
-        let verbosity = verbosity(&layers, |args| (args.told.quiet, args.told.verbose)).value;
+        let verbosity = verbosity(&layers, |args| (args.messages.quiet, args.messages.verbose)).value;
         let Some(given) = layers.find("handle", |args| args.handle.clone()) else {
             return Err(usage(format!(
                 "there is no handle: name the HANDLE that dlock acquire has printed, or set {HANDLE}"

@@ -113,7 +113,7 @@ impl WaitValues {
         Self {
             wait: layers.find("wait", |args| waits(args).wait).map(|wait| wait.value),
             conflict: layers.get("conflict-exit-code", |args| waits(args).conflict_exit_code).value,
-            verbosity: verbosity(layers, |args| (waits(args).told.quiet, waits(args).told.verbose)).value,
+            verbosity: verbosity(layers, |args| (waits(args).messages.quiet, waits(args).messages.verbose)).value,
         }
     }
 }

@@ -266,8 +266,8 @@ fn mode(layers: &Layers) -> Given<Mode> {
 }
 
 /// Returns the verbosity from `-q` or `-v`.
-pub(super) fn verbosity<A>(layers: &Layers<A>, told: impl Fn(&A) -> (Option<bool>, Option<bool>)) -> Given<Verbosity> {
-    match (layers.on("quiet", |args| told(args).0), layers.on("verbose", |args| told(args).1)) {
+pub(super) fn verbosity<A>(layers: &Layers<A>, flags: impl Fn(&A) -> (Option<bool>, Option<bool>)) -> Given<Verbosity> {
+    match (layers.on("quiet", |args| flags(args).0), layers.on("verbose", |args| flags(args).1)) {
         (Some(quiet), _) => quiet.with(Verbosity::Quiet),
         (None, Some(verbose)) => verbose.with(Verbosity::Verbose),
         (None, None) => Given::default(Verbosity::Normal),

@@ -27,7 +27,7 @@ pub(super) enum Waited {
     /// All locks are held, by this run or by outer runs for it.
     Held(Tenure),
     /// A signal told dlock to stop; its number.
-    Told(i32),
+    Stopped(i32),
 }
 
 /// A run and its outer runs.

@@ -115,7 +115,7 @@ impl Run<'_> {
     async fn story(&mut self) -> Result<Exit, Failure> {
         match self.wait().await? {
             Waited::Held(tenure) => self.hold(tenure).await,
-            Waited::Told(signal) => {
+            Waited::Stopped(signal) => {
                 // The queue is left at once; what could not be taken back will expire.
                 if self.settings.handle.is_none() {
                     let _ = give_back(self.contender.as_mut(), Used::No, TAKE_BACK).await;
@@ -150,7 +150,7 @@ impl Run<'_> {
         };
         let waited = tokio::select! {
             biased;
-            signal = wait::told_to_stop(&mut self.signals, guard) => Ok((Waited::Told(signal), Instant::now().since(begun))),
+            signal = wait::told_to_stop(&mut self.signals, guard) => Ok((Waited::Stopped(signal), Instant::now().since(begun))),
             waited = acquiring => waited,
         };
         let waited = waited.map(|(waited, after)| {
@@ -162,7 +162,7 @@ impl Run<'_> {
                 let (key, waited) = (self.settings.keys.clone(), self.waited);
                 self.report.replace(&Event::GotIt { key, waited });
             }
-            Ok(Waited::Told(_)) => self.report.keep(),
+            Ok(Waited::Stopped(_)) => self.report.keep(),
             Ok(Waited::Held(_)) | Err(_) => self.report.clear(),
         }
         // If the service treats several names as one, that may be the reason.
