@@ -62,7 +62,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand break" -l namespace -d 'Pref
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l profile -d 'Use the values of this profile in the config files' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l time -d 'Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always' -r -f -a "utc\t'UTC'
 local\t'The time zone of this host, or of TZ'"
-complete -c dlock -n "__fish_dlock_using_subcommand break" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r
+complete -c dlock -n "__fish_dlock_using_subcommand break" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand break" -l tls-ca -d 'TLS: trust these certificate authorities (PEM) instead of the system\'s' -r -F
@@ -91,7 +91,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l kill-after -d 'W
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l on-lost -d 'With --while-pid: what happens to PID when the lock is lost, or dlock break asks for it' -r -f -a "stop\t'SIGTERM, then SIGKILL'
 kill\t'SIGKILL at once, without SIGTERM'
 ignore\t'Do not stop it; dlock run exits with the command\'s own exit code'"
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-ca -d 'TLS: trust these certificate authorities (PEM) instead of the system\'s' -r -F
@@ -100,7 +100,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-key -d 'TLS:
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l tls-server-name -d 'TLS: the name in the server\'s certificate, if it is not the host in the URL' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l replicas -d 'redis: count a grant or renewal only when this many replicas have confirmed it' -r
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
-complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
+complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held. Connecting may then take 2s at most'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l shell -d 'Print a line for eval in a shell. It exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL, by which dlock release knows that shell. On failure, it unsets all of them and fails with dlock\'s exit code'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l json -d 'Print one JSON document, see dlock-json(7)'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s q -l quiet -d 'Errors only'
@@ -109,7 +109,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand acquire" -l strict-fencing -
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand acquire" -s V -l version -d 'Print version'
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l profile -d 'Use the values of this profile in the config files' -r
-complete -c dlock -n "__fish_dlock_using_subcommand renew" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r
+complete -c dlock -n "__fish_dlock_using_subcommand renew" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -l tls-ca -d 'TLS: trust these certificate authorities (PEM) instead of the system\'s' -r -F
@@ -123,7 +123,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand renew" -l strict-fencing -d 
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c dlock -n "__fish_dlock_using_subcommand renew" -s V -l version -d 'Print version'
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l profile -d 'Use the values of this profile in the config files' -r
-complete -c dlock -n "__fish_dlock_using_subcommand release" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r
+complete -c dlock -n "__fish_dlock_using_subcommand release" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand release" -l tls-ca -d 'TLS: trust these certificate authorities (PEM) instead of the system\'s' -r -F
@@ -142,7 +142,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand check" -l namespace -d 'Pref
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l profile -d 'Use the values of this profile in the config files' -r
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l time -d 'Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always' -r -f -a "utc\t'UTC'
 local\t'The time zone of this host, or of TZ'"
-complete -c dlock -n "__fish_dlock_using_subcommand check" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r
+complete -c dlock -n "__fish_dlock_using_subcommand check" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand check" -l tls-ca -d 'TLS: trust these certificate authorities (PEM) instead of the system\'s' -r -F
@@ -161,7 +161,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand config" -l namespace -d 'Pre
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l profile -d 'Use the values of this profile in the config files' -r
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l time -d 'Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always' -r -f -a "utc\t'UTC'
 local\t'The time zone of this host, or of TZ'"
-complete -c dlock -n "__fish_dlock_using_subcommand config" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r
+complete -c dlock -n "__fish_dlock_using_subcommand config" -l connect-timeout -d 'How long connecting to the backend may take' -r
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l user -d 'User name at the backend, if the URL has none' -r
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l password-file -d 'Read the password for the backend from the first line of this file; - is standard input, and fd:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m' -r -F
 complete -c dlock -n "__fish_dlock_using_subcommand config" -l tls-ca -d 'TLS: trust these certificate authorities (PEM) instead of the system\'s' -r -F
@@ -248,11 +248,11 @@ complete -c dlock -n "__fish_dlock_using_subcommand run" -l once-per -d 'Let at 
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l max-run -d 'Stop the command after this long, and exit with 124' -r -f -a "10m\t''
 1h\t''
 12h\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand run" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand run" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
-complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held'
+complete -c dlock -n "__fish_dlock_using_subcommand run" -s n -l nonblock -l nb -d 'Do not wait: exit with 75 when the lock is held. Connecting may then take 2s at most'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s x -l exclusive -d 'Hold the lock alone, which is the default'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s s -l shared -d 'Hold the lock together with other --shared runs (readers), but never together with an --exclusive or --slots run. Waiters are served in order, so a stream of readers does not keep a writer out'
 complete -c dlock -n "__fish_dlock_using_subcommand run" -s o -l close -d 'file: do not let the command inherit the locked descriptor'
@@ -297,7 +297,7 @@ mysqls://\t''
 mariadb://\t''
 mariadbs://\t''
 mysql+unix://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand status" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand status" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand status" -l json -d 'Print one JSON document, see dlock-json(7); with --watch, one line for each change'
@@ -341,7 +341,7 @@ mysqls://\t''
 mariadb://\t''
 mariadbs://\t''
 mysql+unix://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand list" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand list" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand list" -l json -d 'Print one JSON document, see dlock-json(7); with --watch, one line for each change'
@@ -385,7 +385,7 @@ mysqls://\t''
 mariadb://\t''
 mariadbs://\t''
 mysql+unix://\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand held" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand held" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand held" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
@@ -438,7 +438,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand latch" -s w -l wait -d 'Wait
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l keep -d 'done and fail: how long this is remembered' -r -f -a "1h\t''
 24h\t''
 7days\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand latch" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand latch" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand latch" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'
@@ -495,7 +495,7 @@ complete -c dlock -n "__fish_dlock_using_subcommand barrier" -s t -l ttl -d 'How
 30s\t''
 1m\t''
 5m\t''"
-complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l connect-timeout -d 'How long connecting to the backend may take; without a wait (--nonblock), 2s at most' -r -f -a "1s\t''
+complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l connect-timeout -d 'How long connecting to the backend may take' -r -f -a "1s\t''
 5s\t''
 10s\t''"
 complete -c dlock -n "__fish_dlock_using_subcommand barrier" -l require-backend -d 'If no backend is chosen, exit with 64 instead of using file:'

@@ -73,7 +73,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values of this profile in the config files]:NAME:_default' \
 '--time=[Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always]:ZONE:((utc\:"UTC"
 local\:"The time zone of this host, or of TZ"))' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
 '--tls-ca=[TLS\: trust these certificate authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -116,7 +116,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--on-lost=[With --while-pid\: what happens to PID when the lock is lost, or dlock break asks for it]:ACTION:((stop\:"SIGTERM, then SIGKILL"
 kill\:"SIGKILL at once, without SIGTERM"
 ignore\:"Do not stop it; dlock run exits with the command'\''s own exit code"))' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
 '--tls-ca=[TLS\: trust these certificate authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -125,9 +125,9 @@ ignore\:"Do not stop it; dlock run exits with the command'\''s own exit code"))'
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '--replicas=[redis\: count a grant or renewal only when this many replicas have confirmed it]:N:_default' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
-'-n[Do not wait\: exit with 75 when the lock is held]' \
-'--nonblock[Do not wait\: exit with 75 when the lock is held]' \
-'--nb[Do not wait\: exit with 75 when the lock is held]' \
+'-n[Do not wait\: exit with 75 when the lock is held. Connecting may then take 2s at most]' \
+'--nonblock[Do not wait\: exit with 75 when the lock is held. Connecting may then take 2s at most]' \
+'--nb[Do not wait\: exit with 75 when the lock is held. Connecting may then take 2s at most]' \
 '--shell[Print a line for eval in a shell. It exports DLOCK_HANDLE, DLOCK_KEY, DLOCK_TOKEN and DLOCK_OWNER, and DLOCK_HANDLE_SHELL, by which dlock release knows that shell. On failure, it unsets all of them and fails with dlock'\''s exit code]' \
 '--json[Print one JSON document, see dlock-json(7)]' \
 '-q[Errors only]' \
@@ -144,7 +144,7 @@ ignore\:"Do not stop it; dlock run exits with the command'\''s own exit code"))'
 (renew)
 _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values of this profile in the config files]:NAME:_default' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
 '--tls-ca=[TLS\: trust these certificate authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -167,7 +167,7 @@ _arguments "${_arguments_options[@]}" : \
 (release)
 _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values of this profile in the config files]:NAME:_default' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
 '--tls-ca=[TLS\: trust these certificate authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -197,7 +197,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values of this profile in the config files]:NAME:_default' \
 '--time=[Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always]:ZONE:((utc\:"UTC"
 local\:"The time zone of this host, or of TZ"))' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
 '--tls-ca=[TLS\: trust these certificate authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -224,7 +224,7 @@ _arguments "${_arguments_options[@]}" : \
 '--profile=[Use the values of this profile in the config files]:NAME:_default' \
 '--time=[Show times in UTC, or in the time zone of this host (or of TZ). JSON has UTC always]:ZONE:((utc\:"UTC"
 local\:"The time zone of this host, or of TZ"))' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:_default' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:_default' \
 '--user=[User name at the backend, if the URL has none]:NAME:_default' \
 '--password-file=[Read the password for the backend from the first line of this file; - is standard input, and fd\:N an open descriptor. A FIFO must be opened for writing within --connect-timeout, and written within --connect-timeout or --wait, whichever is longer; if neither is given, within 2m]:FILE:_files' \
 '--tls-ca=[TLS\: trust these certificate authorities (PEM) instead of the system'\''s]:FILE:_files' \
@@ -306,11 +306,11 @@ kill\:"Stop them, then release the lock"))' \
 '--lock-delay=[Keep the lock for this much longer if its holder vanishes without releasing it (its host died, dlock was killed), so that work that cannot check DLOCK_TOKEN can finish. The command still ends within --ttl, and a release frees the lock at once, also after the command was stopped. zk\: at most a sixth of --ttl. Not for file\:. Ignored in a nested run for the same lock]:DURATION:(5s 15s 1m)' \
 '--once-per=[Let at most one run for this lock succeed (exit code 0) in each PERIOD, such as 1h. The other runs with the same PERIOD wait\: if it succeeds they are skipped, with the exit code of a lock that was not acquired, and if it fails one of them takes over. With -n they do not wait. Periods are multiples of their length since 1970 in UTC, by the clock of this host. Not with --shared or --slots, nor in a nested run for the same lock]:PERIOD:(15m 1h 1d)' \
 '--max-run=[Stop the command after this long, and exit with 124]:DURATION:(10m 1h 12h)' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:(1s 5s 10s)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
-'-n[Do not wait\: exit with 75 when the lock is held]' \
-'--nonblock[Do not wait\: exit with 75 when the lock is held]' \
-'--nb[Do not wait\: exit with 75 when the lock is held]' \
+'-n[Do not wait\: exit with 75 when the lock is held. Connecting may then take 2s at most]' \
+'--nonblock[Do not wait\: exit with 75 when the lock is held. Connecting may then take 2s at most]' \
+'--nb[Do not wait\: exit with 75 when the lock is held. Connecting may then take 2s at most]' \
 '-x[Hold the lock alone, which is the default]' \
 '--exclusive[Hold the lock alone, which is the default]' \
 '-s[Hold the lock together with other --shared runs (readers), but never together with an --exclusive or --slots run. Waiters are served in order, so a stream of readers does not keep a writer out]' \
@@ -346,7 +346,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '-b+[The backend\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
 '--backend=[The backend\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:(1s 5s 10s)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--json[Print one JSON document, see dlock-json(7); with --watch, one line for each change]' \
 '--watch[Keep the output up to date until Ctrl-C]' \
 '-q[Print no remarks. With status, print nothing unless --json or --watch is given\: only the exit code tells]' \
@@ -373,7 +373,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '-b+[The backend\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
 '--backend=[The backend\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:(1s 5s 10s)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--json[Print one JSON document, see dlock-json(7); with --watch, one line for each change]' \
 '--watch[Keep the output up to date until Ctrl-C]' \
 '-q[Print no remarks. With status, print nothing unless --json or --watch is given\: only the exit code tells]' \
@@ -402,7 +402,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--tls-server-name=[TLS\: the name in the server'\''s certificate, if it is not the host in the URL]:NAME:_default' \
 '-b+[The backend\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
 '--backend=[The backend\: file\: (this host and this user\: /run/dlock or /run/lock/dlock-UID), file\:///dir, file\:///dir/file?path (that file, as flock takes it), redis\://\[user\[\:password\]@\]host\[\:port\]\[/database\], redis+unix\:///socket, redis+sentinel\://host,host/NAME, redlock\://host,host,host, etcd\://host,host,host, zk\://host,host,host\[/chroot\], postgres\://host,host/database, postgres+unix\:///socket, mysql\://host,host/database or mysql+unix\:///socket?db=NAME; with TLS rediss, valkeys, rediss+sentinel, redlocks, etcds, zks, postgress, mysqls or mariadbs; default file\:]:URL:(file\: redis\:// rediss\:// valkey\:// valkeys\:// redis+unix\:// redis+sentinel\:// redis-sentinel\:// rediss+sentinel\:// redlock\:// redlocks\:// etcd\:// etcds\:// zk\:// zks\:// postgres\:// postgress\:// postgresql\:// postgres+unix\:// mysql\:// mysqls\:// mariadb\:// mariadbs\:// mysql+unix\://)' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:(1s 5s 10s)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -435,7 +435,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '-w+[Wait at most this long, including for the backend; 0 means do not wait. By default, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '--wait=[Wait at most this long, including for the backend; 0 means do not wait. By default, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '--keep=[done and fail\: how long this is remembered]:DURATION:(1h 24h 7days)' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:(1s 5s 10s)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
 '--json[show\: print one JSON document, see dlock-json(7)]' \
 '-q[Errors only]' \
@@ -479,7 +479,7 @@ local\:"The time zone of this host, or of TZ"))' \
 '--wait=[Wait at most this long, including for the backend; 0 means do not wait. By default, the wait has no limit, and an error of the backend ends it]:DURATION:(10s 1m 10m 1h)' \
 '-t+[How long it takes to notice that a party died, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have their own limits; file\: notices at once]:DURATION:(10s 30s 1m 5m)' \
 '--ttl=[How long it takes to notice that a party died, at least 1s. etcd (at least 2s by default) and ZooKeeper (4s to 40s) have their own limits; file\: notices at once]:DURATION:(10s 30s 1m 5m)' \
-'--connect-timeout=[How long connecting to the backend may take; without a wait (--nonblock), 2s at most]:DURATION:(1s 5s 10s)' \
+'--connect-timeout=[How long connecting to the backend may take]:DURATION:(1s 5s 10s)' \
 '--require-backend[If no backend is chosen, exit with 64 instead of using file\:]' \
 '--patient[Keep waiting when others leave or die]' \
 '-q[Errors only]' \

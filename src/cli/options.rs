@@ -97,7 +97,7 @@ pub(super) use connects;
 /// The options for the wait for a lock.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Waiting {
-    /// Do not wait: exit with 75 when the lock is held
+    /// Do not wait: exit with 75 when the lock is held. Connecting may then take 2s at most
     #[arg(short, long, visible_alias = "nb", env = "DLOCK_NONBLOCK", hide_env_values = true, action = ArgAction::SetTrue, value_parser = switch())]
     pub nonblock: Option<bool>,
 
@@ -261,7 +261,7 @@ pub(crate) struct Showing {
 /// The options for reaching the lock service.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Reach {
-    /// How long connecting to the backend may take; without a wait (--nonblock), 2s at most
+    /// How long connecting to the backend may take
     #[arg(long, value_name = "DURATION", env = "DLOCK_CONNECT_TIMEOUT", hide_env_values = true, default_value = "5s", value_parser = positive, allow_hyphen_values = true)]
     pub connect_timeout: Option<Duration>,
 

@@ -172,6 +172,7 @@ pub struct Connection {
 /// All of them. `/proc/net/tcp` would list thousands that are closed already, too.
 pub fn connections() -> Vec<Connection> {
     let ss = Command::new("ss").args(["-4Htne", "state", "established"]).output().unwrap();
+    assert!(ss.status.success(), "{ss:?}");
     let read = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let port = |at: usize| words[at].rsplit_once(':').unwrap().1.parse().unwrap();

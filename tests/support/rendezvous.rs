@@ -23,8 +23,6 @@ pub const CAP: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest one: looks that come to nothing would take the processor away from what is waited for.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest one between looks that take long themselves, such as those that start a process.
-const LONGEST_PAUSE_OF_LONG_LOOKS: Duration = Duration::from_millis(100);
 
 /// The clock by which leases are measured: time since boot, suspend included.
 pub fn boottime() -> Duration {
@@ -49,8 +47,7 @@ pub fn eventually_within<T>(cap: Duration, mut look: impl FnMut() -> Option<T>) 
         if waited >= cap {
             return None;
         }
-        let took = start.elapsed() - waited;
-        thread::sleep((waited / 32).clamp(PAUSE, LONGEST_PAUSE).max((3 * took).min(LONGEST_PAUSE_OF_LONG_LOOKS)));
+        thread::sleep((waited / 32).clamp(PAUSE, LONGEST_PAUSE));
     }
 }
 

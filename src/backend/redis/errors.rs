@@ -59,7 +59,7 @@ pub(super) fn explain(error: &RedisError, about: About<'_>) -> Error {
         } else {
             "check the user and password (--user and --password-file, or DLOCK_USER and DLOCK_PASSWORD)"
         };
-        let nested = about.nested;
+        let nested = if has_none(&text) { "" } else { about.nested };
         return Error::new(ErrorKind::Denied, format!("{server} refused the credentials: {text}; {hint}{nested}"));
     }
     let did = if error.is_connection_dropped() { "broke off the connection" } else { "answered with an error" };
