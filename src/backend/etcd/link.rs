@@ -36,6 +36,8 @@ pub(super) struct Link {
     /// The index of the member's address in the location.
     member: usize,
     refusal: Refusal,
+    /// A request was answered: etcd is there.
+    has_answered: bool,
     /// The member's version, if it was asked.
     version: Option<String>,
     /// The id of the member's cluster, if it was asked.
@@ -51,8 +53,6 @@ pub(super) struct Cluster {
     link: Option<Link>,
     /// A request was sent and not answered: the member may be frozen or cut off.
     unanswered: bool,
-    /// A request was answered: etcd is there.
-    has_answered: bool,
     /// The member to ask first.
     first: usize,
     /// Number of connections made so far.
@@ -75,7 +75,7 @@ impl Cluster {
     pub(super) fn new(location: Location, tls: Option<Tls>, keys: String) -> Self {
         let first = random_first(location.addresses.len());
         let tls = tls.map(|tls| tls.offering(b"h2"));
-        Self { location, tls, keys, link: None, unanswered: false, has_answered: false, first, links: 0, known: None }
+        Self { location, tls, keys, link: None, unanswered: false, first, links: 0, known: None }
     }
 
     /// Ensures that there is a connection to a member that answers.
@@ -109,12 +109,12 @@ impl Cluster {
         &mut self,
         request: impl FnOnce(Client) -> F,
     ) -> Result<T, Fault> {
-        let Some(link) = &self.link else { return Err(errors::no_connection(&self.location).into()) };
+        let Some(link) = &mut self.link else { return Err(errors::no_connection(&self.location).into()) };
         let client = link.client.clone();
         self.unanswered = true;
         let answer = request(client).await;
         self.unanswered = false;
-        self.has_answered |= answer.is_ok();
+        link.has_answered |= answer.is_ok();
         answer.map_err(|error| {
             let refusal = self.link.as_ref().map(|link| link.refusal.clone()).unwrap_or_default();
             let fault = self.explain(&error, &refusal);
@@ -252,7 +252,7 @@ impl Cluster {
                 self.same_cluster(known, Membership { member, cluster })?;
             }
         }
-        Ok(Link { client, member, refusal, version, cluster })
+        Ok(Link { client, member, refusal, has_answered: false, version, cluster })
     }
 
     /// Translates an error on a connection; `refusal` holds the server's reason if it refused our certificate.
@@ -260,7 +260,7 @@ impl Cluster {
         let about = About {
             place: &self.location,
             keys: &self.keys,
-            has_answered: self.has_answered,
+            has_answered: self.link.as_ref().is_some_and(|link| link.has_answered),
             has_tls: self.tls.is_some(),
             has_password: self.location.login.password.is_some(),
             nested: nested_hint(),

@@ -42,7 +42,7 @@ pub(crate) fn break_lock(settings: &BreakSettings) -> Result<Exit, Failure> {
         }
         if !settings.yes
             && prompt::is_possible()
-            && !prompt::confirm(&seen, &session.place.backend, &settings.key, party, settings.now)
+            && !prompt::confirm(&seen, &session.exact_place(), &settings.key, party, settings.now)
         {
             return Err(failed(CONFLICTED, BreakEvent::Declined { key: settings.key.clone(), typed: settings.now }));
         }

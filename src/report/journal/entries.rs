@@ -67,7 +67,7 @@ fn refused(event: &Event) -> Option<Entry> {
         Event::NotAcquired { lock, why: Blocker::Trouble(_), .. } => (Why::Backend, name(lock), None),
         Event::OtherSlots { lock, holder, now, .. } => (Why::Slots, name(lock), HolderOf::of(holder, *now)),
         Event::AlreadyDone { lock, .. } => (Why::Done, name(lock), None),
-        Event::Handle(HandleEvent::OwnHandle { key, .. }) => (Why::Held, key.first().as_str().to_owned(), None),
+        Event::Handle(HandleEvent::OwnHandle { key, .. }) => (Why::Handle, key.first().as_str().to_owned(), None),
         _ => return None,
     };
     Some(Entry::Refused { why, lock, holder, error: line(event) })

@@ -13,8 +13,8 @@ pub(crate) fn latch(arrivals: &Arrivals, key: &str, place: &str) -> String {
         1 => "1 is done".to_owned(),
         count => format!("{count} are done"),
     };
-    // Without the colon that file: ends with.
-    let mut text = format!("{} at {}: {state}\n", safe(key), safe(place.trim_end_matches(':')));
+    // file: ends with a colon itself.
+    let mut text = format!("{} at {}: {state}\n", safe(key), safe(place.strip_suffix(':').unwrap_or(place)));
     if let Some(failure) = &arrivals.failure {
         let by = if failure.by.is_empty() { "yes".to_owned() } else { format!("reported by {}", safe(&failure.by)) };
         let reason = if failure.reason.is_empty() { String::new() } else { format!(": {}", safe(&failure.reason)) };

@@ -27,6 +27,7 @@ impl Course {
                     Why::Held => "held",
                     Why::Done => "done",
                     Why::Slots => "slots",
+                    Why::Handle => "handle",
                     Why::Backend => "backend",
                 });
             }
@@ -83,6 +84,7 @@ mod tests {
             (vec![refused(Why::Held)], Some("held"), None, None),
             (vec![refused(Why::Done)], Some("done"), None, None),
             (vec![refused(Why::Slots)], Some("slots"), None, None),
+            (vec![refused(Why::Handle)], Some("handle"), None, None),
             (vec![refused(Why::Backend)], Some("backend"), None, None),
         ] {
             let mut course = Course::default();

@@ -145,6 +145,8 @@ pub(crate) enum Why {
     Done,
     /// It is in use with another number of slots.
     Slots,
+    /// The handle in the environment holds it.
+    Handle,
     /// The backend fails.
     Backend,
 }

@@ -69,7 +69,7 @@ pub(crate) const EVENTS: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "why",
-                "held, done (a command has succeeded in the period of --once-per), slots (it is in use with another number of them) or backend",
+                "held, done (a command has succeeded in the period of --once-per), slots (it is in use with another number of them), handle (that in DLOCK_HANDLE holds it) or backend",
             ),
             ("lock", "the name of the lock that was missing"),
             ("holder", "who holds it; null where nobody does or that is not known"),
@@ -125,7 +125,7 @@ pub(crate) const EVENTS: &[(&str, &str, &[Row])] = &[
             (
                 "outcome",
                 "ran (the command came to its own end), failed (it could not be executed), lost, asked, max-run, acquired (dlock \
-                 acquire), or the why of the event refused: held, done, slots, backend; null if none of them says it",
+                 acquire), or the why of the event refused: held, done, slots, handle, backend; null if none of them says it",
             ),
             ("waited_ms", "how long it took to acquire the lock; null if it was not acquired"),
             ("ran_ms", "how long the command ran; null if it did not"),

@@ -188,6 +188,11 @@ fn what_acquire_does_is_told_and_what_runs_under_its_handle<S: Service>(service:
     let refused = lines(&path("refused"));
     assert_eq!((happened(&refused), &refused[0]["why"]), (vec!["refused", "end"], &"held".into()));
     ended(&refused, 75);
+    let own = acquire("own").env("DLOCK_HANDLE", handle.stdout().trim_end()).output();
+    own.code(64).stderr_is_one_line("DLOCK_HANDLE holds it");
+    let own = lines(&path("own"));
+    assert_eq!((happened(&own), &own[0]["why"]), (vec!["refused", "end"], &"handle".into()));
+    ended(&own, 64);
     // The lock stays held.
     let run = service.scratch().dlock().args(["run", "--handle", handle.stdout().trim_end(), "--events"]);
     run.arg(path("under")).args(service.options()).command(["true"]).output().success();
