@@ -342,8 +342,8 @@ pub(crate) enum Event {
     NotReleased {
         /// The lock's name.
         key: Keys,
-        /// A process that could not be stopped; `None` if processes cannot be listed.
-        process: Option<i32>,
+        /// What may still run.
+        left: Left,
         /// `true` if the lock will expire on its own.
         expires: bool,
     },
@@ -391,6 +391,17 @@ pub(crate) enum Blocker {
     },
     /// The backend fails.
     Trouble(Trouble),
+}
+
+/// What is left of a command although everything should be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// This process, which dlock may not signal, and perhaps others.
+    Refused(i32),
+    /// This process, which was sent SIGKILL and has not ended, and perhaps others.
+    Living(i32),
+    /// Unknown, because the processes cannot be listed.
+    Unknown,
 }
 
 /// The reason why a command did not run.

@@ -14,7 +14,7 @@ use crate::lock::admission::Mode;
 use crate::printable::flag;
 use crate::report::event::lack::no_process;
 use crate::report::event::meeting::MeetingEvent;
-use crate::report::event::{Blocker, Event, Lock, Loss, NotRun};
+use crate::report::event::{Blocker, Event, Left, Lock, Loss, NotRun};
 use crate::report::level::{Level, Priority};
 use crate::report::words::{and_expires, either, roughly, so_far, trouble, unconfirmed, whole_millis};
 
@@ -243,7 +243,7 @@ pub(super) fn line(event: &Event) -> String {
             format!("lost {}: the outer dlock run ended before {program} did", at(lock))
         }
         Event::Released(key) => format!("released {key}"),
-        Event::NotReleased { key, process, expires } => not_released(key, *process, *expires),
+        Event::NotReleased { key, left, expires } => not_released(key, *left, *expires),
         Event::ReleaseFailed { lock, reason, ttl, unrecorded } => {
             let again = if *unrecorded { ", and the job may run again in this period" } else { "" };
             let reason = and_expires(trouble(&lock.place, reason), *ttl);
@@ -290,11 +290,12 @@ fn unknown(names: &[String], meant: Option<&str>) -> String {
     format!("{} {what} of dlock{meant}", names.join(", "))
 }
 
-/// The sentence about locks that are not given back, because a `process` is left or because none can be listed.
-fn not_released(key: &Keys, process: Option<i32>, expires: bool) -> String {
-    let why = match process {
-        Some(pid) => format!("process {pid} could not be stopped by this user"),
-        None => "processes cannot be listed, so something may still run".to_owned(),
+/// The sentence about locks that are not given back, because this is `left` of the command.
+fn not_released(key: &Keys, left: Left, expires: bool) -> String {
+    let why = match left {
+        Left::Refused(pid) => format!("process {pid} could not be stopped by this user"),
+        Left::Living(pid) => format!("process {pid} has not ended after SIGKILL"),
+        Left::Unknown => "processes cannot be listed, so something may still run".to_owned(),
     };
     let rest = either(key, ", it will expire on its own", ", they will expire on their own");
     format!("{why}: {key} {} not released{}", either(key, "is", "are"), if expires { rest } else { "" })

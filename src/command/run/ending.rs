@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use crate::backend::contract::contender::Released;
 use crate::command::run::held::{Cause, Held};
-use crate::command::run::rescue::Left;
 use crate::exit::{Exit, Failure};
 use crate::lease::waiting::Trouble;
 use crate::report::event::handle::HandleEvent;
-use crate::report::event::{Event, Lock, NotRun};
+use crate::report::event::{Event, Left, Lock, NotRun};
 use crate::supervise::command::Ended;
 
 /// The fate of the lock after the command.
@@ -119,11 +118,7 @@ pub(super) fn ending(held: &Held, fate: Fate, about: Circumstances) -> Ending {
 fn remark(held: &Held, fate: Fate, about: &Circumstances) -> Option<Event> {
     match fate {
         Fate::Kept(left) => {
-            let process = match left {
-                Left::Process(pid) => Some(pid),
-                Left::Unknown => None,
-            };
-            Some(Event::NotReleased { key: about.lock.key.clone(), process, expires: about.ttl.is_some() })
+            Some(Event::NotReleased { key: about.lock.key.clone(), left, expires: about.ttl.is_some() })
         }
         Fate::GivenBack { released: Ok(Released::Freed), .. } => Some(Event::Released(about.lock.key.clone())),
         Fate::GivenBack { released: Ok(Released::Kept), .. } => {
@@ -309,7 +304,7 @@ mod tests {
     fn what_is_said_of_the_lock_is_said_once() {
         let failed =
             Event::ReleaseFailed { lock: about().lock, reason: Trouble::Silent, ttl: about().ttl, unrecorded: false };
-        let kept = |process| Event::NotReleased { key: key(), process, expires: true };
+        let kept = |left| Event::NotReleased { key: key(), left, expires: true };
         let told = Held { told_of_loss: true, ..done() };
         for (held, fate, remark) in [
             (done(), FREED, Some(Event::Released(key()))),
@@ -319,13 +314,13 @@ mod tests {
             (told, NOT_MINE, None),
             (done(), RAN_OUT, None),
             (done(), OUTER, None),
-            (done(), Fate::Kept(Left::Process(7)), Some(kept(Some(7)))),
-            (told, Fate::Kept(Left::Unknown), Some(kept(None))),
+            (done(), Fate::Kept(Left::Living(7)), Some(kept(Left::Living(7)))),
+            (told, Fate::Kept(Left::Unknown), Some(kept(Left::Unknown))),
         ] {
             assert_eq!(ending(&held, fate.clone(), about()).remark, remark, "{held:?} {fate:?}");
         }
         let unlimited = Circumstances { ttl: None, ..about() };
-        let expected = Event::NotReleased { key: key(), process: None, expires: false };
+        let expected = Event::NotReleased { key: key(), left: Left::Unknown, expires: false };
         assert_eq!(ending(&done(), Fate::Kept(Left::Unknown), unlimited).remark, Some(expected));
     }
 

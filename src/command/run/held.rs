@@ -3,8 +3,8 @@ The outcome of a hold.
 */
 
 use crate::backend::contract::contender::Used;
-use crate::command::run::rescue::Left;
 use crate::lease::timing::Schedule;
+use crate::report::event::Left;
 use crate::supervise::command::Ended;
 
 /// The reason why the command did not simply run to its end.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use libc::pid_t;
 
 use crate::clock::Instant;
+use crate::report::event::Left;
 use crate::supervise::process::has_ended;
 use crate::supervise::reaping::{Collected, Reaped, child, reap};
 use crate::supervise::stop::{Ladder, Step};
@@ -17,15 +18,6 @@ use crate::supervise::sweep::Sweep;
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// Time after SIGKILL until a process counts as one that cannot be stopped.
 const GIVE_UP: Duration = Duration::from_secs(2);
-
-/// Processes of the command that are left although everything should be gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// This process, and perhaps others.
-    Process(pid_t),
-    /// Unknown, because the processes cannot be listed.
-    Unknown,
-}
 
 /// The means to find the processes below dlock.
 pub(super) struct Below {
@@ -180,7 +172,7 @@ impl<'a> Rescue<'a> {
         let is_left = |child: &pid_t| !spared.contains(child) && !has_ended(*child);
         let below = self.below.sweep.children(root);
         self.left = match below.listed.iter().copied().find(is_left) {
-            Some(child) => Some(Left::Process(self.unkillable.unwrap_or(child))),
+            Some(child) => Some(self.unkillable.map_or(Left::Living(child), Left::Refused)),
             None => (!below.complete).then_some(Left::Unknown),
         };
         self.over = true;

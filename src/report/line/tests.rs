@@ -349,11 +349,11 @@ fn ends() -> Vec<(Event, &'static str)> {
             "finished; 'k' stays taken until 1m 30s after it was acquired (--min-hold)",
         ),
         (
-            Event::NotReleased { key: key(), process: Some(7), expires: true },
+            Event::NotReleased { key: key(), left: Left::Refused(7), expires: true },
             "process 7 could not be stopped by this user: 'k' is not released, it will expire on its own",
         ),
         (
-            Event::NotReleased { key: key(), process: None, expires: false },
+            Event::NotReleased { key: key(), left: Left::Unknown, expires: false },
             "processes cannot be listed, so something may still run: 'k' is not released",
         ),
         (

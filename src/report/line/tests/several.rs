@@ -42,8 +42,8 @@ pub(super) fn sentences() -> Vec<(Event, &'static str)> {
             "finished; 'b', 'a' stay taken until 1m 30s after they were acquired (--min-hold)",
         ),
         (
-            Event::NotReleased { key: keys(), process: Some(7), expires: true },
-            "process 7 could not be stopped by this user: 'b', 'a' are not released, they will expire on their own",
+            Event::NotReleased { key: keys(), left: Left::Living(7), expires: true },
+            "process 7 has not ended after SIGKILL: 'b', 'a' are not released, they will expire on their own",
         ),
         (Event::GuardKilled(keys()), "the guard process was killed, and the command was stopped (locks 'b', 'a')"),
         (
