@@ -311,12 +311,12 @@ mod a_majority {
         let acquired = service.scratch().dlock().args(["acquire", "-k", "job", "-t", "10s", "-b", &url]).output();
         let handle = acquired.success().stdout().trim_end().to_owned();
         set_all(&proxies, Mode::Silent);
-        let before: Vec<_> = proxies.iter().map(|proxy| proxy.counts().accepted).collect();
+        let before: Vec<_> = proxies.iter().map(|proxy| proxy.counts().unheard).collect();
         let release = service.scratch().dlock().args(["release", &handle, "--connect-timeout", "1m"]).spawn();
         // Each try has a connection of its own where the one before was not answered. All servers hear nothing of this one, and
         // all of the next.
-        let has_come = |(proxy, before): (&Proxy, &_)| proxy.counts().accepted >= before + 4;
-        eventually("the fourth try", || proxies.iter().zip(&before).all(has_come).then_some(()));
+        let is_lost = |(proxy, before): (&Proxy, &_)| proxy.counts().unheard >= before + 4;
+        eventually("the loss of the fourth try", || proxies.iter().zip(&before).all(is_lost).then_some(()));
         set_all(&proxies, Mode::Forward);
         release.wait().success();
         assert_eq!(votes(&service.servers), 0);

@@ -42,6 +42,7 @@ fn a_hole_in_a_stream_is_never_followed_by_a_byte() {
     proxy.set(Mode::Silent);
     say(&torn, "lost");
     eventually("the loss", || (proxy.counts().lost_requests == 4).then_some(()));
+    assert_eq!(proxy.counts().unheard, 1);
     proxy.set(Mode::Forward);
     assert_hears_nothing(&torn);
     say(&torn, "more");

@@ -42,7 +42,7 @@ pub(super) struct Lane {
     /// What has arrived and not left yet, with its time of arrival.
     queue: VecDeque<(Instant, Vec<u8>)>,
     /// Whether something that arrived after all of `queue` was discarded.
-    torn: bool,
+    pub(super) torn: bool,
     end: Option<End>,
     /// Whether the end of the stream was passed on.
     pub(super) closed: bool,

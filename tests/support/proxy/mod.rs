@@ -72,6 +72,8 @@ pub struct Counts {
     pub requests: u64,
     /// Requests discarded.
     pub lost_requests: u64,
+    /// Connections of which a request, or a part of one, was discarded.
+    pub unheard: u64,
     /// Replies handed to the client.
     pub replies: u64,
     /// Replies discarded.

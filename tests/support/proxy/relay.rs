@@ -142,14 +142,18 @@ impl Link {
 
     fn enter(&mut self, mode: Mode, counts: &mut Counts) {
         let (requests, replies) = policies(mode);
+        let was_heard = !self.requests.torn;
         counts.lost_requests += self.requests.enter(requests);
+        counts.unheard += u64::from(was_heard && self.requests.torn);
         counts.lost_replies += self.replies.enter(replies);
     }
 
     /// Moves what can be moved now. Returns false if the connection is over and both its ends are closed.
     fn pump(&mut self, mode: Mode, counts: &mut Counts) -> bool {
         let (requests, replies) = policies(mode);
+        let was_heard = !self.requests.torn;
         let up = self.requests.pump(requests, &self.client, &self.server);
+        counts.unheard += u64::from(was_heard && self.requests.torn);
         let down = self.replies.pump(replies, &self.server, &self.client);
         counts.requests += up.passed;
         counts.lost_requests += up.lost;
