@@ -77,7 +77,7 @@ fn a_stream_of_readers_lets_a_writer_in<S: Service>(service: &S) {
 
 fn many_readers_at_once_are_not_refused<S: Service>(service: &S) {
     let read = |_| service.run("job").args(["-n", "-s"]).command(["sleep", "0.2"]).spawn();
-    let readers: Vec<Running> = (0..50).map(read).collect();
+    let readers: Vec<Running> = (0..20).map(read).collect();
     for reader in readers {
         reader.wait().success();
     }

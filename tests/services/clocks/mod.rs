@@ -26,12 +26,12 @@ use crate::support::service::{Gated, Service};
 /// The lease in these tests, unless a test says otherwise. It is long enough for a busy machine, also where a server's
 /// answer proves less than a whole lease.
 fn ttl<S: Service>() -> Duration {
-    Duration::from_secs(if S::KIND == "zookeeper" { 4 } else { 2 })
+    Duration::from_secs(if S::KIND == "zookeeper" { 8 } else { 2 })
 }
 
 /// The options for that lease, and for no messages about waiting.
 fn options<S: Service>() -> [&'static str; 3] {
-    ["-q", "-t", if S::KIND == "zookeeper" { "4s" } else { "2s" }]
+    ["-q", "-t", if S::KIND == "zookeeper" { "8s" } else { "2s" }]
 }
 
 /// `dlock run` for the key `job`, with [`options`].

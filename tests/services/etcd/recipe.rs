@@ -92,16 +92,16 @@ fn an_etcd_that_can_revoke_renewed_leases_is_warned_of_once_by_runs_that_renew()
         assert!(version.contains("3.4.23"), "this test knows what 3.4.23 does, not {version}");
         let short = service.run("job").command(["true"]).output();
         assert_eq!(short.success().warnings_of_old_etcd(), 0);
-        let long = Gated::spawn(service.scratch(), service.run("job").args(["-t", "1s"]));
+        let long = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s"]));
         long.wait_held();
         let line = long.running.wait_stderr("etcd#15247");
         assert!(line.starts_with("dlock: 'job' at etcd://127.0.0.1:"), "{line}");
         assert!(line.contains(": etcd 3.4.23 can revoke a renewed lease"), "{line}");
-        for _ in 0..3 {
+        for _ in 0..2 {
             renewed(&service.etcd);
         }
         assert_eq!(long.let_go().success().warnings_of_old_etcd(), 1);
-        let quiet = Gated::spawn(service.scratch(), service.run("job").args(["-t", "1s", "-q"]));
+        let quiet = Gated::spawn(service.scratch(), service.run("job").args(["-t", "3s", "-q"]));
         quiet.wait_held();
         for _ in 0..2 {
             renewed(&service.etcd);

@@ -97,7 +97,7 @@ fn a_leader_that_is_killed_is_not_noticed() {
 fn a_server_that_is_frozen_is_left_for_another() {
     let service = ZooKeeperService::on(ZooKeeper::ensemble());
     let zookeeper = &service.zookeeper;
-    let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "8s"]));
+    let holder = Gated::spawn(service.scratch(), service.run("job").args(["-t", "12s"]));
     holder.wait_held();
     let (name, made) = nodes(zookeeper)[0].clone();
     let session = format!("{:#x}", made.ephemeral_owner);
