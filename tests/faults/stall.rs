@@ -15,6 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
+
 use crate::support::rendezvous::{boottime, go_first, last_until};
 
 /// How long the machine may stand still in an episode that counts.
@@ -24,6 +26,9 @@ pub const BUSY: Duration = Duration::from_millis(200);
 
 /// How often the watching threads wake up.
 const TICK: Duration = Duration::from_millis(5);
+/// As much as the processes of a hand-over compute, and how often that is tried.
+const HAND_OVER: Duration = Duration::from_millis(20);
+const SOMETIMES: Duration = Duration::from_millis(500);
 /// Shorter delays are not remembered.
 const NOTICED: Duration = Duration::from_millis(10);
 /// How many delays are remembered.
@@ -34,20 +39,30 @@ struct Watch(Mutex<VecDeque<(Duration, Duration)>>);
 
 /// One thread runs before all others where that is allowed, and one has ordinary priority. The second also waits for the
 /// answer of another process and for a change to a file each time, as a renewal does: each may get its turn soon, and
-/// the three turns come late.
+/// the three turns come late. The third computes: a scheduler lets a program that mostly sleeps run soon, and makes one that
+/// computes wait again and again.
 static FIRST: Watch = Watch(Mutex::new(VecDeque::new()));
 static ORDINARY: Watch = Watch(Mutex::new(VecDeque::new()));
+static COMPUTING: Watch = Watch(Mutex::new(VecDeque::new()));
 
 /// Starts watching.
 pub fn watch() {
     thread::spawn(|| {
         go_first();
-        FIRST.watch(|| ());
+        FIRST.watch(TICK, Duration::ZERO, || ());
     });
     thread::spawn(|| {
         let mut echo = Echo::start();
-        ORDINARY.watch(|| echo.ask())
+        ORDINARY.watch(TICK, Duration::ZERO, || echo.ask())
     });
+    thread::spawn(|| COMPUTING.watch(SOMETIMES, HAND_OVER, compute));
+}
+
+/// Computes for the time of a hand-over.
+fn compute() {
+    let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+    let begun = used();
+    while used() - begun < HAND_OVER {}
 }
 
 /// A process that answers, and a file.
@@ -75,7 +90,7 @@ pub fn worst_since(start: Duration) -> Duration {
 
 /// The longest time for which ordinary programs have waited for their turns since `start`, by [`boottime`].
 pub fn busiest_since(start: Duration) -> Duration {
-    ORDINARY.worst_since(start)
+    ORDINARY.worst_since(start).max(COMPUTING.worst_since(start))
 }
 
 /// Waits until ordinary programs get their turn quickly, up to a limit.
@@ -91,13 +106,14 @@ pub fn wait_calm() {
 }
 
 impl Watch {
-    fn watch(&self, mut ask: impl FnMut()) -> ! {
+    /// Does `work` again and again, with a `pause` in between. It `takes` this long where nothing else runs.
+    fn watch(&self, pause: Duration, takes: Duration, mut work: impl FnMut()) -> ! {
         let mut last = boottime();
         loop {
-            thread::sleep(TICK);
-            ask();
+            thread::sleep(pause);
+            work();
             let now = boottime();
-            let late = (now - last).saturating_sub(TICK);
+            let late = (now - last).saturating_sub(pause + takes);
             if late >= NOTICED {
                 let mut stalls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 stalls.push_back((now, late));

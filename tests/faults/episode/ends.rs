@@ -6,10 +6,13 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::support::dlock::{Outcome, Running};
-use crate::support::rendezvous::{boottime, eventually_within};
+use crate::support::rendezvous::{CAP, boottime, last_until};
 
 use super::actors::Holder;
 use super::{Episode, Invariant, KEY};
+
+/// How often the servers are asked whether they have a lock.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// How a dlock may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,51 +51,36 @@ impl Ending {
 }
 
 impl Episode<'_> {
-    /// Checks that `holder`, which cannot release its lock, dies before its lease can expire at the servers. Returns
+    /// Checks that `holder` dies before its lease can expire at the servers, and before it releases its lock if it can. Returns
     /// once it is dead.
     #[track_caller]
     pub fn dies_in_time(&mut self, holder: &Holder) -> Duration {
-        let before = if self.monitors.is_empty() { self.world.holder(KEY) } else { None };
-        self.dies_before(holder, before)
+        if !self.monitors.is_empty() || !self.world.column.has_leases() {
+            return self.dies_before(holder, None);
+        }
+        let name = self.world.holder(KEY);
+        if name.is_none() {
+            self.violation(Invariant::EndsRight, format!("it lost its lock before it was hit:\n{:?}", holder.running));
+        }
+        self.dies_before(holder, name)
     }
 
-    /// Checks that `holder`, which cannot release its lock and which the servers knew by this name if they know names,
-    /// dies before its lease can expire at the servers. Returns once it is dead.
+    /// As [`Self::dies_in_time`], for a holder that the servers knew by this name if they know names.
     #[track_caller]
     pub fn dies_before(&mut self, holder: &Holder, name: Option<String>) -> Duration {
+        let (seen, gone) = name.map_or((None, None), |name| self.watch_lock(holder, &name));
         let died = holder.died_at();
-        let end = match name {
-            // The servers only tell whether the lease is over.
-            Some(name) => {
-                let (mut last, world) = (None, self.world);
-                let over = || {
-                    let now = boottime();
-                    if world.has(KEY, &name) {
-                        last = Some(now);
-                        None
-                    } else {
-                        Some(())
-                    }
-                };
-                // Servers that hear nothing of one another take long to elect a leader, which ends leases.
-                let patience = Duration::from_secs(if self.world.is_on_islands() { 30 } else { 5 });
-                let over = eventually_within(self.ttl + patience, over);
-                if over.is_none() {
-                    self.violation(Invariant::NothingLeft, "the lock of a killed contender does not expire");
-                }
-                last
-            }
-            None => holder.owner.as_ref().and_then(|owner| self.lease_end(owner, died)),
-        };
+        let end = seen.or_else(|| holder.owner.as_ref().and_then(|owner| self.lease_end(owner, died)));
+        let has_lost = || holder.running.stderr_so_far().contains("dlock: lost ");
         match end {
             Some(end) if end > died => self.margin(end.saturating_sub(died)),
+            // It has released the lock between two looks.
+            Some(_) if gone.is_some_and(|gone| gone > died) && has_lost() => {}
             Some(end) => {
-                self.violation(
-                    Invariant::DeadInTime,
-                    format!("the command lived {:?} after the lease's end", died - end),
-                );
+                let what = format!("the command lived {:?} after the lease's end", died - end);
+                self.violation(Invariant::DeadInTime, what);
             }
-            None if holder.running.stderr_so_far().contains("dlock: lost ") => {
+            None if has_lost() => {
                 self.violation(Invariant::EndsRight, "a holder lost its lock before it was hit, and has released it");
             }
             None if self.world.column.has_leases() => {
@@ -101,6 +89,31 @@ impl Episode<'_> {
             None => {}
         }
         died
+    }
+
+    /// When the servers, which only tell whether a lease is over, were last seen to have the lock of `holder` under this name,
+    /// and when they no longer had it.
+    #[track_caller]
+    fn watch_lock(&mut self, holder: &Holder, name: &str) -> (Option<Duration>, Option<Duration>) {
+        // Servers that hear nothing of one another take long to elect a leader, which ends leases, and to answer.
+        let patience = Duration::from_secs(if self.world.is_on_islands() { 30 } else { 5 });
+        if self.world.is_on_islands() {
+            holder.died_at();
+        }
+        let (mut seen, world, begun) = (None, self.world, boottime());
+        loop {
+            let now = boottime();
+            if !world.has(KEY, name) {
+                return (seen, Some(boottime()));
+            }
+            seen = Some(now);
+            let dead_by = if holder.is_alive() { begun + CAP } else { holder.died_at() };
+            if now > dead_by + self.ttl + patience {
+                self.violation(Invariant::NothingLeft, "the lock of a killed contender does not expire");
+                return (seen, None);
+            }
+            last_until(now + BETWEEN_LOOKS);
+        }
     }
 
     /// When the lease of `owner` can expire at the earliest, going by what had been carried out at `until`: when enough
