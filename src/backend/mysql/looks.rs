@@ -45,7 +45,9 @@ pub(super) const RECORDS: RecordStatements = RecordStatements {
     put: include_str!("statements/records/put.sql"),
     amend: include_str!("statements/records/amend.sql"),
     clear: "DELETE r FROM {record} r WHERE {here};",
-    made: "SELECT 'made' FROM DUAL WHERE @dlock;",
+    // A cluster can end the transaction without an error just before its commit.
+    made: "SELECT 'made' FROM DUAL WHERE @dlock AND {count} = (SELECT COUNT(*) FROM {record} r \
+           WHERE {here} AND r.record IN ({keys}) AND r.version >= @dlock_version);",
     sweep: include_str!("statements/records/sweep.sql"),
     wake: "",
     glance: include_str!("statements/records/glance.sql"),
@@ -100,6 +102,7 @@ mod tests {
 
     #[test]
     fn what_rests_on_an_earlier_decision_asks_whether_the_transaction_goes_on() {
+        assert!(RECORDS.made.contains("@dlock AND") && RECORDS.made.contains("r.version >= @dlock_version"));
         let breaking = [BREAKING.ask, BREAKING.take, BREAKING.member, BREAKING.foreign];
         for text in breaking.into_iter().chain([RECORDS.put, RECORDS.amend]) {
             assert!(text.contains("{sure}"), "{text}");

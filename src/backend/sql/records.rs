@@ -38,7 +38,7 @@ struct Request<'a> {
     text: &'a str,
     life: Duration,
     seen: Option<Moment>,
-    /// Records with their new texts.
+    /// Records with their new texts; empty if only that one is written.
     records: &'a [Record],
     /// The number of records to read at most.
     most: usize,
@@ -75,12 +75,13 @@ impl RecordPlace {
             "seen" => seen.map_or(i64::MAX, |seen| seen.version).to_string(),
             "channel" => self.channel(statements.table()),
             "most" => (*most).min(MOST).to_string(),
+            "keys" if records.is_empty() => key(name),
             "keys" => records.iter().map(|record| key(&record.name)).collect::<Vec<_>>().join(", "),
             "cases" => {
                 let case = |record: &Record| format!("WHEN {} THEN {}", key(&record.name), literal(&record.text));
                 records.iter().map(case).collect::<Vec<_>>().join(" ") + " "
             }
-            "count" => records.len().to_string(),
+            "count" => records.len().max(1).to_string(),
             _ => return None,
         })
     }
