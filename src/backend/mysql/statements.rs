@@ -341,6 +341,8 @@ fn end_of(since: &str, hold: Duration) -> String {
 mod tests {
     use super::*;
     use crate::holder::About;
+    use crate::support::database_services::MysqlService;
+    use crate::support::service::Service;
 
     fn claim(key: &str) -> Claim {
         Claim {
@@ -396,6 +398,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Some statements make a warning of an error, and the commit of nothing would follow.
+    #[test]
+    fn the_end_of_a_transaction_that_was_broken_off_is_an_error_to_the_server() {
+        let server = MysqlService::fresh();
+        let end = "SET @dlock_sure = ";
+        let text = all(Mode::Shared).swap_remove(3);
+        let (_, last) = text.split_once(end).expect("the last statement");
+        let last = format!("{end}{}", last.split(";\n").next().expect("a statement"));
+        server.sql(&format!("START TRANSACTION; {last}; COMMIT"));
+        let error = server.try_sql(&last).expect_err("no transaction");
+        assert!(error.starts_with("1242"), "{error}");
     }
 
     #[test]
