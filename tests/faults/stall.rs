@@ -26,9 +26,9 @@ pub const BUSY: Duration = Duration::from_millis(200);
 
 /// How often the watching threads wake up.
 const TICK: Duration = Duration::from_millis(5);
-/// As much as the processes of a hand-over compute, and how often that is tried.
-const HAND_OVER: Duration = Duration::from_millis(20);
-const SOMETIMES: Duration = Duration::from_millis(500);
+/// As much as the processes of a hand-over compute, with those of the command, and how often that is tried.
+const HAND_OVER: Duration = Duration::from_millis(40);
+const SOMETIMES: Duration = Duration::from_secs(1);
 /// Shorter delays are not remembered.
 const NOTICED: Duration = Duration::from_millis(10);
 /// How many delays are remembered.
