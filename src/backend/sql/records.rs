@@ -38,7 +38,7 @@ struct Request<'a> {
     text: &'a str,
     life: Duration,
     seen: Option<Moment>,
-    /// Records with their new texts; empty if only that one is written.
+    /// Records with their new texts; empty if a single one is written, of that name.
     records: &'a [Record],
     /// The number of records to read at most.
     most: usize,

@@ -16,7 +16,7 @@ use crate::supervise::sweep::Sweep;
 
 /// Pause between two passes of dlock's own SIGKILL.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
-/// Time after SIGKILL until a process counts as one that cannot be stopped.
+/// Time after SIGKILL until a process counts as one that does not end.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// The means to find the processes below dlock.
